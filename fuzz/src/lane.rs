@@ -1,23 +1,24 @@
 //! Lanes to and from a hostile process, which writes to the shared memory what it likes, when it likes.
 //!
 //! The input is read as a script of two lanes: one whose writer is hostile, and one whose reader is. What the hostile
-//! process does may also fall into the middle of a poll, after any batch. Whatever it says:
+//! process does may also fall into the middle of a poll, after any record. Whatever it says:
 //! - nothing panics, and nothing is read or written outside of the ring;
-//! - a poll, and the end of a lane, deliver no more than they should, however fast the ring is filled;
-//! - what is delivered can be walked through in packets;
-//! - a writer writes no more than the reader says it has read, and a ring;
-//! - a record is looked at and answered inside of its own bytes.
+//! - a poll executes no more records than it should, however fast the ring is filled, and a lane whose writer has hung up ends;
+//! - a record is looked at and answered inside of its own bytes;
+//! - a writer has no more under way than fits the ring, and takes back what it wrote.
 
 use arbitrary::{Arbitrary, Unstructured};
 use nonic_core::RecordAnswer;
-use nonic_engine::Datagrams;
 use nonic_engine::fuzzing::{HostileMemory, ReaderVictim, WriterVictim, layout};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
+use std::collections::VecDeque;
 
-/// A poll takes no more batches than this from a lane.
-const BATCHES_PER_POLL: usize = 16;
-/// Nor the end of a lane than this: as many as there can be in a ring.
-const BATCHES_AT_THE_END: usize = layout::RING / layout::ALIGN;
+/// A poll executes no more records than this from a lane.
+const RECORDS_PER_POLL: u64 = 16;
+/// The longest record.
+const LONGEST: usize = layout::RING / 4;
+/// So many polls take as many records as there can be in a ring.
+const POLLS_AT_THE_END: usize = layout::RING / layout::ALIGN / RECORDS_PER_POLL as usize + 1;
 /// Steps of a script.
 const STEPS: usize = 400;
 
@@ -25,15 +26,7 @@ const STEPS: usize = 400;
 enum Step {
     /// Any word, anywhere.
     Poke { at: u32, word: u64 },
-    /// The header of a batch, where one may begin, or where the reader will look next.
-    Header {
-        slot: Option<u16>,
-        length: Number,
-        stride: Number,
-    },
-    /// How far the hostile writer has written.
-    Written(Position),
-    /// How far the hostile reader has read, and whether it sleeps.
+    /// How far the hostile reader has executed records, and whether it sleeps.
     Read { position: Position, asleep: u8 },
     /// The victim polls.
     Poll,
@@ -41,8 +34,10 @@ enum Step {
     FallAsleep,
     /// It wakes up.
     Wake { others_sleep: bool },
-    /// It sends.
-    Send { length: u16, times: u8 },
+    /// It sends, with room for an answer.
+    Send { length: u16, answer: u16, times: u8 },
+    /// It takes answers.
+    TakeAnswers { times: u8 },
     /// A record, where the reader will look next or so many slots behind.
     Record {
         slots: u16,
@@ -73,7 +68,7 @@ impl Number {
 #[derive(Arbitrary, Debug)]
 enum Position {
     Any(u64),
-    /// So many slots from where the other side is.
+    /// So many slots from where it was.
     Slots(i16),
     /// So many bytes from there.
     Bytes(i8),
@@ -99,14 +94,11 @@ pub fn rings(bytes: &[u8]) {
     }
     let (mut reader, written) = ReaderVictim::new();
     let (mut writer, read) = WriterVictim::new();
-    let mut sent = 0;
-    let hostile = Hostile {
-        written,
-        read,
-        furthest: Cell::new(0),
-    };
+    let hostile = Hostile { written, read };
+    // The room for answers of the records that are under way.
+    let mut under_way = VecDeque::new();
     let steps = RefCell::new(steps.into_iter().peekable());
-    // What the hostile process does while a batch is looked at.
+    // What the hostile process does while a record is looked at.
     let meanwhile = || {
         if let Some(step) = steps.borrow_mut().next_if(|step| hostile.can(step)) {
             hostile.act(&step);
@@ -118,50 +110,55 @@ pub fn rings(bytes: &[u8]) {
         };
         match step {
             Step::Poll => {
-                let mut inspection = Inspection::default();
-                let batches = reader.receive(&mut |datagrams| {
-                    inspection.look_at(datagrams);
-                    meanwhile();
-                });
-                assert_eq!(batches, inspection.batches as u64);
-                assert!(inspection.batches <= BATCHES_PER_POLL);
                 let mut records = 0;
                 let counted = reader.receive_records(&mut |request, room| {
-                    assert!(!request.is_empty() && request.len() + room.len() <= layout::RECORD_RING / 4);
+                    assert!(!request.is_empty() && request.len() + room.len() <= LONGEST);
+                    // What is outside is not readable, or not ours.
                     std::hint::black_box(request.iter().fold(0_u8, |sum, byte| sum ^ byte));
                     room.fill(records as u8);
                     records += 1;
                     meanwhile();
                     RecordAnswer::Fetched(records)
                 });
-                assert!(counted == records && records <= BATCHES_PER_POLL as u64);
+                assert!(counted == records && records <= RECORDS_PER_POLL);
             }
             Step::FallAsleep => drop(reader.fall_asleep()),
             Step::Wake { others_sleep } => reader.wake(others_sleep),
-            Step::Send { length, times } => {
+            Step::Send {
+                length,
+                answer,
+                times,
+            } => {
                 for _ in 0..times {
-                    let room = writer.send(length.into(), 0x5a);
-                    sent += room.unwrap_or(0) as u64;
+                    if writer.send(length.into(), answer.into(), 0x5a) {
+                        under_way.push_back(usize::from(answer));
+                    }
                 }
-                // No more than fits behind the furthest that the reader said it has read.
-                assert!(sent <= hostile.furthest.get().saturating_add(layout::RING as u64));
+                assert!(under_way.len() <= layout::RING / layout::ALIGN, "more than fits");
+            }
+            Step::TakeAnswers { times } => {
+                for _ in 0..times {
+                    let Some(bytes) = writer.take_answer() else { break };
+                    assert_eq!(
+                        Some(bytes),
+                        under_way.pop_front(),
+                        "in the order in which they were written"
+                    );
+                }
             }
             step => hostile.act(&step),
         }
     }
-    let mut inspection = Inspection::default();
     // It goes on writing after it has hung up.
-    let refill = || {
-        let read = hostile.written.peek(layout::READ);
-        hostile
-            .written
-            .poke(layout::WRITTEN, read.wrapping_add(layout::RING as u64));
-    };
-    reader.end(&mut |datagrams| {
-        inspection.look_at(datagrams);
-        refill();
-    });
-    assert!(inspection.batches <= BATCHES_AT_THE_END);
+    reader.end();
+    for _ in 0..POLLS_AT_THE_END {
+        reader.receive_records(&mut |_, _| {
+            hostile.write_records();
+            RecordAnswer::Ignored
+        });
+        hostile.write_records();
+    }
+    assert!(reader.is_closed());
 }
 
 /// The hostile process.
@@ -170,21 +167,12 @@ struct Hostile {
     written: HostileMemory,
     /// The lane that it reads.
     read: HostileMemory,
-    /// The furthest that it said it has read there.
-    furthest: Cell<u64>,
 }
 
 impl Hostile {
     /// Whether a step is one of its.
     fn can(&self, step: &Step) -> bool {
-        matches!(
-            step,
-            Step::Poke { .. }
-                | Step::Header { .. }
-                | Step::Written(_)
-                | Step::Read { .. }
-                | Step::Record { .. }
-        )
+        matches!(step, Step::Poke { .. } | Step::Read { .. } | Step::Record { .. })
     }
 
     fn act(&self, step: &Step) {
@@ -193,12 +181,6 @@ impl Hostile {
                 self.written.poke(*at as usize, *word);
                 self.read.poke(*at as usize, *word);
             }
-            Step::Header { slot, length, stride } => {
-                let here = self.written.peek(layout::READ) as usize;
-                let at = slot.map_or(here, |slot| usize::from(slot) * layout::ALIGN) % layout::RING;
-                let header = length.value() | stride.value() << 32;
-                self.written.poke(layout::DATA + at, header);
-            }
             Step::Record {
                 slots,
                 length,
@@ -206,40 +188,28 @@ impl Hostile {
             } => {
                 let next = self.written.peek(layout::RECORDS_READ);
                 let position = next.wrapping_add(u64::from(*slots) * layout::ALIGN as u64);
-                let at = layout::RECORDS + position as usize % layout::RECORD_RING;
-                self.written.poke(at + 8, length.value() | request.value() << 32);
-                self.written.poke(at, position.wrapping_add(1));
-            }
-            Step::Written(position) => {
-                let here = self.written.peek(layout::READ);
-                self.written.poke(layout::WRITTEN, position.from(here));
+                self.write_record(position, length.value(), request.value());
             }
             Step::Read { position, asleep } => {
-                let here = self.read.peek(layout::WRITTEN);
-                self.read.poke(layout::READ, position.from(here));
+                let here = self.read.peek(layout::RECORDS_READ);
+                self.read.poke(layout::RECORDS_READ, position.from(here));
                 self.read.poke(layout::ASLEEP, (*asleep).into());
             }
             _ => {}
         }
-        let said = self.read.peek(layout::READ);
-        self.furthest.set(self.furthest.get().max(said));
     }
-}
 
-/// What a victim was given.
-#[derive(Default)]
-struct Inspection {
-    batches: usize,
-}
+    fn write_record(&self, position: u64, length: u64, request: u64) {
+        let at = layout::RECORDS + position as usize % layout::RING;
+        self.written.poke(at + 8, length | request << 32);
+        self.written.poke(at, position.wrapping_add(1));
+    }
 
-impl Inspection {
-    fn look_at(&mut self, datagrams: &Datagrams<'_>) {
-        assert!(!datagrams.sealed && datagrams.stride > 0);
-        assert!(!datagrams.bytes.is_empty() && datagrams.bytes.len() < layout::RING);
-        let sum: usize = datagrams.segments().map(<[u8]>::len).sum();
-        assert_eq!(sum, datagrams.bytes.len());
-        // Whatever is outside is not readable, or not ours.
-        std::hint::black_box(datagrams.bytes.iter().fold(0_u8, |sum, byte| sum ^ byte));
-        self.batches += 1;
+    /// As many short records as a poll executes.
+    fn write_records(&self) {
+        let next = self.written.peek(layout::RECORDS_READ);
+        for ahead in 0..2 * RECORDS_PER_POLL {
+            self.write_record(next.wrapping_add(ahead * layout::ALIGN as u64), 16, 16);
+        }
     }
 }

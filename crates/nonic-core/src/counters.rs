@@ -67,6 +67,8 @@ counters! {
         rx_not_kept,
         /// Datagrams and unreliable messages dropped for want of a receive, or because of a gap.
         rx_dropped,
+        /// Datagrams and unreliable messages for a process of this host that were dropped because it does not read them.
+        lane_drops,
         /// Requests that were refused, or came after a gap: NAKs, without those for want of a receive.
         naks_sent,
         /// NAKs for packets that were late, not lost.

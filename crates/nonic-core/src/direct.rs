@@ -3,18 +3,17 @@
 //! The target's processor takes no part. An embedder that can reach a peer's memory (`nonic-engine`, or a simulator)
 //! implements [`DirectAccess`] and gives it to the NIC. The core decides when it may be used:
 //!
-//! - The requester asks only while nothing of its queue pair is under way, so a request is executed in its place of the
-//!   sequence. Whatever is not plain — a wrong key or right, a queue pair in another state, memory that is not there —
-//!   is [`Direct::Refused`], and the request goes as packets, which then succeed or fail by the ordinary rules. So the
-//!   direct path reports no errors of its own.
-//! - The responder learns afterwards how far the sequence has gone ([`DirectAccess::executed`]), before it looks at any
-//!   packet of that queue pair. To it, it is as if it had executed the requests itself.
+//! - The requester writes records to a lane ([`crate::Lanes`]), and asks only while nothing of its queue pair is under way. So a
+//!   request is executed in its place of the order. Whatever is not plain — a wrong key or right, a queue pair in another state,
+//!   memory that is not there — is [`Direct::Refused`], and the request goes as a record, which then succeeds or fails by the ordinary
+//!   rules. So the direct path reports no errors of its own.
+//! - The responder is not told: to it, nothing has happened.
 //! - The responder's side publishes what peers may do ([`DirectAccess::publish`],
 //!   [`KeyPublisher`](crate::KeyPublisher)) and revokes it. When revoking returns, no access that relied on it is under
 //!   way.
 //!
 //! Nothing here touches memory but [`PublishedKey::execute`], which is for simulated hosts. When the core asks, and why
-//! nothing is executed twice or out of order, is in `roce::rc::direct`.
+//! nothing is executed twice or out of order, is in `roce::local::direct`.
 
 use crate::verbs::memory::{Access, Key, PdId, Region};
 use crate::verbs::wqe::Payload;
@@ -24,7 +23,7 @@ use std::sync::Arc;
 
 /// Access to the memory of peers on this host, and theirs to ours.
 pub trait DirectAccess: Send {
-    /// Executes a piece of a request, if the target's queue pair and keys permit it and it expects that packet next.
+    /// Executes a piece of a request, if the target's queue pair and keys permit it and it is connected to ours.
     fn execute(&mut self, request: &DirectRequest<'_>) -> Direct;
 
     /// Executes whole WRITEs, or READs, that follow each other on one queue pair and name one key. Returns how many, from the first on;
@@ -35,15 +34,8 @@ pub trait DirectAccess: Send {
     }
 
     /// What peers may do to one of our queue pairs from now on; `None` is nothing at all. When that returns, no access
-    /// that needed more than is permitted now is under way, and [`DirectAccess::executed`] tells of all there were.
+    /// that needed more than is permitted now is under way.
     fn publish(&mut self, qpn: Qpn, target: Option<&Target>);
-
-    /// A published queue pair expects this packet next, and no message is in progress.
-    fn expect(&mut self, qpn: Qpn, psn: Psn);
-
-    /// What the peer of a queue pair that is published, or just was, has executed by itself since this was last asked; `None`
-    /// if nothing.
-    fn executed(&mut self, qpn: Qpn) -> Option<Progress>;
 }
 
 /// What became of a request.
@@ -53,7 +45,7 @@ pub enum Direct {
     Done,
     /// An atomic was executed, once and for all; what the word was before.
     Fetched(u64),
-    /// It was not, or only in part: it has to go as packets. An atomic is not executed in part.
+    /// It was not, or only in part: it has to go as a record. An atomic is not executed in part.
     Refused,
 }
 
@@ -70,8 +62,8 @@ pub struct Target {
     pub pd: PdId,
     /// What the queue pair permits.
     pub access: Access,
-    /// The packet that is expected next.
-    pub expected: Psn,
+    /// The number that the peer's requests began with: a requester of an earlier connection does not know it.
+    pub first: Psn,
 }
 
 impl Target {
@@ -79,7 +71,7 @@ impl Target {
     fn serves(&self, request: &DirectRequest<'_>) -> bool {
         self.remote == request.local
             && self.peer == request.own
-            && self.expected == request.psn
+            && self.first == request.first
             && self.access.contains(request.operation.needs_there())
     }
 }
@@ -157,15 +149,6 @@ impl PublishedKey {
     }
 }
 
-/// How far a peer has gone by itself.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Progress {
-    /// The packet that is to be expected next.
-    pub next: Psn,
-    /// How many messages were executed.
-    pub messages: u32,
-}
-
 /// A piece of a WRITE or READ, or an atomic, to be executed in the memory of a peer.
 #[derive(Copy, Clone, Debug)]
 pub struct DirectRequest<'a> {
@@ -177,10 +160,8 @@ pub struct DirectRequest<'a> {
     pub target: Qpn,
     /// See `target`.
     pub remote: IpAddr,
-    /// The request's first packet, which the target must expect next.
-    pub psn: Psn,
-    /// With the last piece: the packet that follows the request, which the target expects from then on.
-    pub next: Option<Psn>,
+    /// The number that requests of this connection began with, which the target must know.
+    pub first: Psn,
     /// What is done.
     pub operation: DirectOperation,
     /// Where this piece begins at the target.

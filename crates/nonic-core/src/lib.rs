@@ -13,7 +13,7 @@
 //! (`queue_pair`) holds the state machine of its service; iWARP is in [`iwarp`]. The [`Nic`] has all of them.
 //!
 //! A peer on the same host may be reached without packets: [`Lanes`] and [`DirectAccess`] say how, `roce::local` and
-//! `roce::rc::direct` when.
+//! `roce::local::direct` when.
 //!
 //! Beside the NIC stands [`cm::Cm`], the connection manager, which connects the queue pairs of two programs. For iWARP
 //! that is [`iwarp::startup`].
@@ -44,14 +44,13 @@ mod verbs;
 
 pub use counters::Counters;
 pub use direct::{
-    Direct, DirectAccess, DirectOperation, DirectRequest, LocalBytes, LocalPart, Progress, PublishedKey,
-    Target,
+    Direct, DirectAccess, DirectOperation, DirectRequest, LocalBytes, LocalPart, PublishedKey, Target,
 };
 pub use entropy::{Entropy, SeededEntropy};
 pub use lanes::{Answered, LaneId, Lanes, RecordAnswer, RecordTag};
 pub use nic::{
-    Arrival, CreateError, MAX_BATCH_LEN, MAX_BATCH_PACKETS, ManagementError, Nic, NicConfig, Outlet, QpInit,
-    Room, Transmit, Usage,
+    Arrival, CreateError, MAX_BATCH_LEN, MAX_BATCH_PACKETS, ManagementError, Nic, NicConfig, QpInit,
+    Transmit, Usage,
 };
 pub use nonic_wire::{Psn, Qpn, Service};
 pub use queue_pair::{

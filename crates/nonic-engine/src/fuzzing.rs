@@ -3,7 +3,7 @@
 //! No other code should use it. The scripts that use it, and what must hold, are in the folder `fuzz`: `lane.rs` for the
 //! rings, `direct.rs` for what is published. The tests below run the corpus of both.
 
-pub use crate::direct::fuzzing::{NotesVictim, PublishedVictim, Said, tables};
+pub use crate::direct::fuzzing::{PublishedVictim, Said, tables};
 pub use crate::link::lane::fuzzing::{ReaderVictim, WriterVictim, layout};
 pub use crate::os::hostile_memory::HostileMemory;
 

@@ -1,15 +1,13 @@
 //! Direct access in the simulator: NICs that reach each other's memory, as those of one host do.
 //!
 //! [`SharedHost`] keeps what NICs publish and moves bytes between their regions. It checks what the engine's
-//! implementation must check: the target's queue pair, its peer, the packet it expects, rights, and the key's domain
+//! implementation must check: the target's queue pair, its peer, the number it began with, rights, and the key's domain
 //! and range. It also refuses at random, even in the middle of a request. What the kernel could do beside another
 //! thread is atomic here; what happens between two pieces of a request is up to the fabric's clock.
 //!
 //! A NIC that breaks the contract of [`DirectAccess`] or [`KeyPublisher`] makes it panic, and so fails the run.
 
-use nonic_core::{
-    Direct, DirectAccess, DirectRequest, Key, KeyPublisher, Nic, Progress, Psn, PublishedKey, Qpn, Target,
-};
+use nonic_core::{Direct, DirectAccess, DirectRequest, Key, KeyPublisher, Nic, PublishedKey, Qpn, Target};
 use nonic_netem::Prng;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -44,7 +42,6 @@ struct State {
 struct Published {
     nic: u64,
     target: Target,
-    progress: Option<Progress>,
     withdrawn: bool,
 }
 
@@ -130,31 +127,9 @@ impl DirectAccess for Attached {
         let published = Published {
             nic: self.nic,
             target: *target,
-            progress: None,
             withdrawn: false,
         };
         state.targets.insert((target.local, qpn), published);
-    }
-
-    fn expect(&mut self, qpn: Qpn, psn: Psn) {
-        let mut state = self.host.lock();
-        let published = self
-            .own
-            .get(&qpn)
-            .and_then(|ip| state.targets.get_mut(&(*ip, qpn)));
-        let published = published.filter(|published| !published.withdrawn);
-        let published = published.expect("only what is published expects anything");
-        assert!(
-            published.progress.is_none(),
-            "the responder looked before it was told"
-        );
-        published.target.expected = psn;
-    }
-
-    fn executed(&mut self, qpn: Qpn) -> Option<Progress> {
-        let mut state = self.host.lock();
-        let place = (*self.own.get(&qpn)?, qpn);
-        state.targets.get_mut(&place)?.progress.take()
     }
 }
 
@@ -198,7 +173,7 @@ impl State {
         if !reaches || self.prng.percent(self.profile.refuse_percent) {
             return None;
         }
-        let published = self.targets.get_mut(&(request.remote, request.target))?;
+        let published = self.targets.get(&(request.remote, request.target))?;
         let key = self.keys.get(&(published.nic, request.rkey))?;
         if published.withdrawn {
             return None;
@@ -207,12 +182,7 @@ impl State {
         if direct == Direct::Refused {
             return None;
         }
-        if let Some(next) = request.next {
-            published.target.expected = next;
-            let messages = published.progress.map_or(0, |progress| progress.messages) + 1;
-            published.progress = Some(Progress { next, messages });
-            self.requests += 1;
-        }
+        self.requests += u64::from(request.left as usize == request.bytes.len());
         Some(direct)
     }
 }

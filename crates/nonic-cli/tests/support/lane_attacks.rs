@@ -14,16 +14,12 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
-const MAGIC: u64 = 0x6e6f_6e69_6300_0003;
-const WRITTEN: u64 = 64;
-const HAZARD: u64 = 256;
-const NOTES: u64 = 4096;
-const DATA: u64 = NOTES + 8 * (1 << 14);
+const MAGIC: u64 = 0x6e6f_6e69_6300_0004;
+const HAZARD: u64 = 64;
+const RECORDS_READ: u64 = 128;
+const RECORDS: u64 = 4096;
 const RING: u64 = 1 << 20;
-const RECORDS_READ: u64 = 320;
-const RECORDS: u64 = DATA + RING;
-const RECORD_RING: u64 = 1 << 20;
-const LENGTH: u64 = RECORDS + RECORD_RING;
+const LENGTH: u64 = RECORDS + RING;
 /// How long a victim may think about an offer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -32,8 +28,6 @@ pub(crate) struct Attack {
     to: BlockName,
     /// A queue pair of the victim's.
     qpn: u32,
-    /// The block whose lane it is said to be.
-    block: u16,
     outbox: Outbox,
     /// What would wake us: never read, so that it is full soon.
     bell: UnixDatagram,
@@ -41,7 +35,7 @@ pub(crate) struct Attack {
 }
 
 impl Attack {
-    pub(crate) fn new(ip: IpAddr, victim: u32, claimed: u32) -> Self {
+    pub(crate) fn new(ip: IpAddr, victim: u32) -> Self {
         let block = |qpn: u32| (qpn >> 12) as u16;
         Attack {
             to: BlockName {
@@ -49,7 +43,6 @@ impl Attack {
                 block: Block::new(block(victim)).expect("a block"),
             },
             qpn: victim,
-            block: block(claimed),
             outbox: Outbox::new().expect("an outbox"),
             bell: bell(),
             dice: 7,
@@ -66,10 +59,7 @@ impl Attack {
     /// Offers something; whether it was taken.
     fn offer(&mut self, fd: impl AsFd) -> bool {
         let from = SocketAddr::new(self.to.address.ip, 9);
-        let offer = Message::OfferLane {
-            from,
-            block: self.block,
-        };
+        let offer = Message::OfferLane { from };
         // Lines that are open already are for lanes that were.
         self.outbox = Outbox::new().expect("an outbox");
         let sent = self
@@ -94,7 +84,6 @@ impl Attack {
             "garbage" => self.write_garbage(),
             "without-end" => self.write_without_end(),
             "many" => self.offer_many(),
-            "notes" => self.forge_notes(),
             "hazard" => self.never_end(),
             "bell" => self.seize_bell(),
             "hold" => self.never_end_by_queue_pair(),
@@ -125,26 +114,13 @@ impl Attack {
         format!("{taken} taken")
     }
 
-    /// Rings with random positions, lengths, packet lengths and packets.
+    /// Rings with records of random lengths and bytes.
     fn write_garbage(&mut self) -> String {
         let mut taken = 0;
-        for round in 0..200 {
+        for _ in 0..200 {
             let memory = ring();
             taken += u32::from(self.offer(&memory));
-            for step in 0..20 {
-                let at = self.random() % (RING / 64) * 64;
-                let bytes: Vec<u8> = (0..64).map(|_| self.random() as u8).collect();
-                memory.write_all_at(&bytes, DATA + at % 4096).expect("our own");
-                let length = self.random() % [100, 5000, 1 << 32][round % 3];
-                let stride = self.random() % [100, 5000, 1 << 32][step % 3];
-                write(&memory, DATA, length & 0xffff_ffff | stride << 32);
-                let position = match self.random() % 4 {
-                    0 => self.random(),
-                    1 => u64::MAX - 63,
-                    2 => self.random() % RING / 64 * 64,
-                    _ => (length + 8).next_multiple_of(64),
-                };
-                write(&memory, WRITTEN, position);
+            for _ in 0..20 {
                 self.write_garbage_record(&memory);
                 std::thread::sleep(Duration::from_micros(self.random() % 200));
             }
@@ -157,7 +133,7 @@ impl Attack {
         let mut next = [0; 8];
         memory.read_exact_at(&mut next, RECORDS_READ).expect("our own");
         let next = u64::from_ne_bytes(next);
-        let at = RECORDS + next % RECORD_RING;
+        let at = RECORDS + next % RING;
         let length = [self.random() % 300, self.random() % (1 << 32)][self.random() as usize % 2];
         let request = [length, self.random() % 300][self.random() as usize % 2];
         for word in 2..8 {
@@ -169,18 +145,24 @@ impl Attack {
 
     /// Hangs up, and goes on writing as fast as it is read.
     fn write_without_end(&mut self) -> String {
+        /// What the shortest record takes, and how many of them are there to be read.
+        const SLOT: u64 = 64;
+        const AHEAD: u64 = 64;
         let memory = ring();
         let taken = self.offer(&memory);
-        for slot in 0..RING / 64 {
-            write(&memory, DATA + slot * 64, 40 | 40 << 32);
-        }
         // Longer than any process waits for an answer.
         let begun = Instant::now();
         let mut hung_up = false;
         while begun.elapsed() < Duration::from_secs(4) {
             let mut read = [0; 8];
-            memory.read_exact_at(&mut read, 128).expect("our own");
-            write(&memory, WRITTEN, u64::from_ne_bytes(read) + RING);
+            memory.read_exact_at(&mut read, RECORDS_READ).expect("our own");
+            let read = u64::from_ne_bytes(read);
+            for ahead in 0..AHEAD {
+                let position = read + ahead * SLOT;
+                let at = RECORDS + position % RING;
+                write(&memory, at + 8, 16 | 16 << 32);
+                write(&memory, at, position + 1);
+            }
             if !hung_up && begun.elapsed() > Duration::from_millis(50) {
                 self.outbox = Outbox::new().expect("an outbox");
                 hung_up = true;
@@ -196,26 +178,15 @@ impl Attack {
         for _ in 0..600 {
             let memory = ring();
             taken += u32::from(self.offer(&memory));
-            write(&memory, WRITTEN, 1);
+            // A record longer than any.
+            write(&memory, RECORDS + 8, RING | 16 << 32);
+            write(&memory, RECORDS, 1);
             kept.push(std::mem::replace(
                 &mut self.outbox,
                 Outbox::new().expect("an outbox"),
             ));
         }
         format!("{taken} taken")
-    }
-
-    /// Says of all queue pairs of the victim that they were served.
-    fn forge_notes(&mut self) -> String {
-        let memory = ring();
-        let taken = self.offer(&memory);
-        for index in 0..1 << 14 {
-            for epoch in 1..4_u64 {
-                write(&memory, NOTES + 8 * index, epoch << 48 | 5 << 24 | 77);
-            }
-        }
-        std::thread::sleep(Duration::from_millis(300));
-        format!("{} taken", u32::from(taken))
     }
 
     /// Says that an access is under way, through every key in turn, and never that one has ended.

@@ -344,10 +344,10 @@ impl Desk {
                 let pairs: Vec<String> = all.map(|(name, count)| format!("{name}={count}")).collect();
                 pairs.join(" ")
             }
-            // The victim by one of its endpoints, and another whose lane it pretends to be.
-            ["attack", name, victim, pretended] => {
-                let [victim, pretended] = [victim, pretended].map(parse::<Endpoint>);
-                Attack::new(victim.ip, victim.qpn.value(), pretended.qpn.value()).run(name)
+            // The victim by one of its endpoints.
+            ["attack", name, victim] => {
+                let victim = parse::<Endpoint>(victim);
+                Attack::new(victim.ip, victim.qpn.value()).run(name)
             }
             ["left"] => left(),
             ["confine", how] => {

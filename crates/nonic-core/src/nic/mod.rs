@@ -6,16 +6,17 @@
 //!   [`Nic::modify_qp`], [`Nic::destroy_qp`] (other queue pairs may use its share of the window) and [`Nic::fail`] may
 //!   change every answer below. So may the calls for lanes and streams, which come further down. Nothing else does, except
 //!   [`Nic::poll_transmit`] itself, and [`Nic::publish`] if a completion queue overflows.
-//! - [`Nic::poll_transmit`] yields packets until it returns `None`. It also executes requests to peers on this host
-//!   without packets ([`Nic::set_direct`]), a part at a time: if [`Nic::ready_queue_pairs`] is not zero after `None`,
-//!   there are more of them. Call it again soon, after [`Nic::publish`] and whatever else is due.
+//! - [`Nic::poll_transmit`] yields packets until it returns `None`. It also writes records for peers on this host
+//!   ([`Nic::set_lanes`]), and executes requests in their memory ([`Nic::set_direct`]), a part at a time: if
+//!   [`Nic::ready_queue_pairs`] is not zero after `None`, there are more of them. Call it again soon, after [`Nic::publish`] and
+//!   whatever else is due.
 //! - [`Nic::publish`] makes completions visible. Call it *after* everything that `poll_transmit` yielded is on the
 //!   wire: then a peer never waits for an acknowledgement of something this program has already seen completed, even if
 //!   the process ends in the next instant.
 //! - [`Nic::poll_event`] yields events until `None`, [`Nic::poll_management`] what arrived at queue pair 1.
 //! - [`Nic::poll_timeout`] says when to call [`Nic::handle_timeout`] next. It may be early, never late.
 //!
-//! Reliable connections to processes of this host may have lanes in place of packets: [`Nic::set_lanes`], [`Nic::handle_record`],
+//! Processes of this host may have lanes in place of packets: [`Nic::set_lanes`], [`Nic::handle_record`],
 //! [`Nic::handle_answers`] and [`Nic::lane_ended`].
 //!
 //! iWARP queue pairs have streams instead of packets: [`Nic::create_iwarp_qp`], [`Nic::stream_attach`] and the calls
@@ -42,7 +43,7 @@ mod xrc;
 pub use config::{CreateError, NicConfig, QpInit};
 pub use qp1::ManagementError;
 pub use receive::Arrival;
-pub use transmit::{MAX_BATCH_LEN, MAX_BATCH_PACKETS, Outlet, Room, Transmit};
+pub use transmit::{MAX_BATCH_LEN, MAX_BATCH_PACKETS, Transmit};
 
 use crate::counters::Counters;
 use crate::direct::DirectAccess;

@@ -1,13 +1,13 @@
 //! Records: what queue pairs write to lanes, what comes through them, and what becomes of it.
 
 use super::queue_pairs::Transport;
-use super::transmit::{After, DirectTurn, Spent};
+use super::transmit::After;
 use super::{Nic, ReadySender, resources};
 use crate::lanes::{Answered, LaneId, Lanes, RecordAnswer};
 use crate::roce::local::{RecordHeader, Written};
 use crate::roce::queue_pair::RoceQueuePair;
 use crate::time::Time;
-use nonic_wire::NakCode;
+use nonic_wire::{Flow, NakCode, ROCE_PORT, Service};
 use std::net::IpAddr;
 
 impl Nic {
@@ -48,6 +48,18 @@ impl Nic {
         let nic = &mut *self;
         let qp = nic.qps.roce_mut(slot);
         qp.roce.common.traffic.received(1, request.len());
+        if !qp.is_reliable() {
+            let flow = Flow {
+                src,
+                dst,
+                src_port: ROCE_PORT,
+                dst_port: ROCE_PORT,
+            };
+            qp.handle(&mut resources!(nic, now), &header.as_packet(payload), &flow);
+            self.touch(slot);
+            // What became of it, these services do not tell.
+            return RecordAnswer::Executed;
+        }
         let answer = qp.handle_record(&mut resources!(nic, now), &header.as_packet(payload), room);
         if !answer.is_executed() {
             self.touch(slot);
@@ -128,13 +140,14 @@ impl Nic {
         }
     }
 
-    /// Lets a queue pair write what it has, for a turn.
-    pub(super) fn write_records(&mut self, now: Time, slot: usize) {
+    /// Lets a queue pair write what it has, for a turn. Whether that was its turn: if not, what it has goes as packets.
+    pub(super) fn write_records(&mut self, now: Time, slot: usize) -> bool {
         let nic = &mut *self;
         let mut resources = resources!(nic, now);
         let qp = nic.qps.roce_mut(slot);
         qp.ready = false;
-        let mut turn = DirectTurn::new(nic.config.direct_piece);
+        let mut written = false;
+        let mut turn = Turn::new(nic.config.direct_piece);
         let after = loop {
             let bytes = match qp.write_record(&mut resources) {
                 Written::Record(bytes) => bytes as u32,
@@ -145,10 +158,14 @@ impl Nic {
                     }
                     break After::Quiet;
                 }
+                Written::Dropped => 0,
+                Written::Packets if written => break After::More,
+                Written::Packets => return false,
                 Written::Idle => break After::Quiet,
                 Written::Failed => break After::Failed,
             };
-            if turn.spend(bytes) != Spent::Some {
+            written = true;
+            if !turn.spend(bytes) {
                 break match qp.has_to_send() {
                     true => After::Worked,
                     false => After::Quiet,
@@ -156,14 +173,20 @@ impl Nic {
             }
         };
         qp.takes_timer();
-        if after == After::Worked {
+        let line = match after {
+            After::More => Some(&mut nic.ready),
+            After::Worked => Some(&mut nic.worked),
+            After::Quiet | After::Failed => None,
+        };
+        if let Some(line) = line {
             qp.ready = true;
-            self.worked.push_back(ReadySender::QueuePair(slot));
+            line.push_back(ReadySender::QueuePair(slot));
         }
         self.schedule_timers(slot);
         if after == After::Failed {
             self.touch(slot);
         }
+        true
     }
 
     /// Sets the timer that a request needs which was written while it was posted.
@@ -180,5 +203,32 @@ impl Nic {
 /// Whether a record is for the queue pair, and from its peer.
 fn takes(qp: &RoceQueuePair, header: &RecordHeader, (src, dst): (IpAddr, IpAddr)) -> bool {
     let roce = &qp.roce;
-    header.opcode.service() == roce.common.service && roce.flow.dst == src && roce.flow.src == dst
+    let service = roce.common.service;
+    let from_peer = roce.flow.dst == src && roce.flow.src == dst;
+    header.opcode.service() == service && (from_peer || service == Service::Ud)
+}
+
+/// What a queue pair may write or move before it is another's turn: about as much as fills a large batch.
+struct Turn {
+    requests: u32,
+    bytes: u32,
+}
+
+impl Turn {
+    /// Short requests in one turn, at most.
+    const REQUESTS: u32 = 64;
+
+    fn new(bytes: u32) -> Self {
+        Turn {
+            requests: Self::REQUESTS,
+            bytes,
+        }
+    }
+
+    /// It wrote one more, of so many bytes. Whether its turn goes on.
+    fn spend(&mut self, bytes: u32) -> bool {
+        self.requests = self.requests.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.requests > 0 && self.bytes > 0
+    }
 }

@@ -12,34 +12,6 @@ pub const MAX_BATCH_LEN: usize = 65_535 - 40 - 8;
 /// The most packets in a batch: what a kernel cuts one GSO send into.
 pub const MAX_BATCH_PACKETS: usize = 64;
 
-/// Where the NIC writes outgoing packets.
-pub trait Outlet {
-    /// Room for a batch: to a queue pair of a peer, or, if the destination is not known before there are packets, to
-    /// any. `None` if there is no room for it now; it is asked again later.
-    fn room(&mut self, to: Option<&Hop>) -> Option<Room<'_>>;
-}
-
-/// Room for a batch of packets.
-#[derive(Debug)]
-pub struct Room<'a> {
-    /// At least as long as the largest packet.
-    pub bytes: &'a mut [u8],
-    /// Whether packets need an ICRC there: all packets that leave the host do.
-    pub sealed: bool,
-}
-
-/// A buffer that takes everything.
-struct Buffer<'a>(&'a mut [u8]);
-
-impl Outlet for Buffer<'_> {
-    fn room(&mut self, _: Option<&Hop>) -> Option<Room<'_>> {
-        Some(Room {
-            bytes: self.0,
-            sealed: true,
-        })
-    }
-}
-
 /// A batch of packets to one peer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Transmit {
@@ -96,50 +68,27 @@ impl Nic {
     /// bytes, or `max_segments` times the largest packet), fewer where [`Nic::limit_batches`] says so. `None` when there
     /// is nothing to send: then [`Nic::ready_queue_pairs`] tells whether there is more to do without packets.
     pub fn poll_transmit(&mut self, now: Time, max_segments: usize, buf: &mut [u8]) -> Option<Transmit> {
-        self.poll_transmit_into(now, max_segments, &mut Buffer(buf))
-    }
-
-    /// The same for callers with several places to write packets to. Queue pairs that are still
-    /// [ready](Nic::ready_queue_pairs) after it returned `None` have more to do without packets, or there was no room
-    /// for their packets.
-    pub fn poll_transmit_into(
-        &mut self,
-        now: Time,
-        max_segments: usize,
-        outlet: &mut dyn Outlet,
-    ) -> Option<Transmit> {
-        let transmit = self.next_batch(now, max_segments, outlet);
+        let transmit = self.next_batch(now, max_segments, buf);
         if !self.worked.is_empty() {
             self.ready.append(&mut self.worked);
         }
         transmit
     }
 
-    /// Each queue pair gets one batch, then goes to the end of the line. A queue pair that works without packets, or
-    /// for whose packets there is no room, has one turn per call. So a call ends, and everything that can be sent is
+    /// Each queue pair gets one batch, then goes to the end of the line. A queue pair that works without packets has one turn per call. So a call ends, and everything that can be sent is
     /// sent before one returns `None`.
-    fn next_batch(&mut self, now: Time, max_segments: usize, outlet: &mut dyn Outlet) -> Option<Transmit> {
+    fn next_batch(&mut self, now: Time, max_segments: usize, buf: &mut [u8]) -> Option<Transmit> {
         while let Some(sender) = self.ready.pop_front() {
             if let ReadySender::QueuePair(slot) = sender {
-                let qp = self.qps.roce(slot);
                 // Packets that it owes its peer go first, and it comes again.
-                if qp.writes_records() && !qp.has_packets() {
-                    self.write_records(now, slot);
+                if !self.qps.roce(slot).has_packets() && self.write_records(now, slot) {
                     continue;
                 }
             }
-            let to = match sender {
-                ReadySender::QueuePair(slot) => self.qps.roce(slot).roce.connected_hop(),
-                ReadySender::Qp1 | ReadySender::Departed => None,
-            };
-            let Some(room) = outlet.room(to.as_ref()) else {
-                self.worked.push_back(sender);
-                continue;
-            };
             let transmit = match sender {
-                ReadySender::QueuePair(slot) => self.transmit_from(now, slot, max_segments, room),
-                ReadySender::Qp1 => self.transmit_management(room.bytes),
-                ReadySender::Departed => self.transmit_departed(room.bytes),
+                ReadySender::QueuePair(slot) => self.transmit_from(now, slot, max_segments, buf),
+                ReadySender::Qp1 => self.transmit_management(buf),
+                ReadySender::Departed => self.transmit_departed(buf),
             };
             if let Some(transmit) = transmit {
                 self.counters.tx_packets += transmit.segments as u64;
@@ -156,12 +105,12 @@ impl Nic {
         now: Time,
         slot: usize,
         max_segments: usize,
-        room: Room<'_>,
+        buf: &mut [u8],
     ) -> Option<Transmit> {
         let qp = self.qps.roce_mut(slot);
         qp.ready = false;
         let before = qp.in_flight();
-        let (transmit, after) = self.fill(now, slot, max_segments.max(1), room);
+        let (transmit, after) = self.fill(now, slot, max_segments.max(1), buf);
         let qp = self.qps.roce_mut(slot);
         if let Some(batch) = &transmit {
             qp.roce.common.traffic.sent(batch.segments, batch.len);
@@ -223,7 +172,7 @@ impl Nic {
         now: Time,
         slot: usize,
         max_segments: usize,
-        Room { bytes: buf, sealed }: Room<'_>,
+        buf: &mut [u8],
     ) -> (Option<Transmit>, After) {
         let nic = &mut *self;
         let mut resources = resources!(nic, now);
@@ -231,7 +180,6 @@ impl Nic {
         let capacity = buf.len().min(MAX_BATCH_LEN);
         let in_turn = qp.in_turn;
         let mut transmit: Option<Transmit> = None;
-        let mut turn = DirectTurn::new(nic.config.direct_piece);
         loop {
             let so_far = transmit.as_ref();
             let start = so_far.map_or(0, |so_far| so_far.len);
@@ -244,9 +192,7 @@ impl Nic {
             match emitted {
                 Emit::Packet(len) => {
                     let index = transmit.as_ref().map_or(0, |so_far| so_far.segments);
-                    if sealed {
-                        icrc::seal(&hop.flow, index as u16, &mut buf[start..start + len]);
-                    }
+                    icrc::seal(&hop.flow, index as u16, &mut buf[start..start + len]);
                     let so_far = transmit.get_or_insert_with(|| Transmit::empty(&hop, len));
                     so_far.len += len;
                     so_far.segments += 1;
@@ -270,15 +216,6 @@ impl Nic {
                     rest(qp, &mut resources, slot, bytes);
                     return (transmit, After::Quiet);
                 }
-                // Answers do not wait for what can be done without packets.
-                Emit::Direct(_) if transmit.is_some() => return (transmit, After::More),
-                Emit::Direct(bytes) => match turn.spend(bytes) {
-                    Spent::Some => {}
-                    // A caller that gets no packet may publish completions, so answers go first.
-                    Spent::All if qp.has_replies() => qp.begin_with_replies(),
-                    Spent::All if qp.send_queue_len() == 0 => return (None, After::Quiet),
-                    Spent::All | Spent::TooMuch => return (None, After::Worked),
-                },
                 Emit::Failed => return (transmit, After::Failed),
             }
         }
@@ -300,49 +237,6 @@ fn rest(qp: &mut RoceQueuePair, nic: &mut NicResources<'_>, slot: usize, bytes: 
         peer.on_fair_share(bytes);
         if !std::mem::replace(&mut qp.resting, true) {
             peer.rest(slot, bytes);
-        }
-    }
-}
-
-/// What a queue pair may do without packets before it is another's turn: about as much as fills a large batch.
-pub(super) struct DirectTurn {
-    requests: u32,
-    bytes: u32,
-    over: bool,
-}
-
-/// How much of it is left.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Spent {
-    /// There is more.
-    Some,
-    /// It has just ended.
-    All,
-    /// It was over before.
-    TooMuch,
-}
-
-impl DirectTurn {
-    /// Short requests that are executed in one turn, at most.
-    const REQUESTS: u32 = 64;
-
-    pub(super) fn new(bytes: u32) -> Self {
-        DirectTurn {
-            requests: Self::REQUESTS,
-            bytes,
-            over: false,
-        }
-    }
-
-    pub(super) fn spend(&mut self, bytes: u32) -> Spent {
-        self.requests = self.requests.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(bytes);
-        if self.requests > 0 && self.bytes > 0 {
-            Spent::Some
-        } else if std::mem::replace(&mut self.over, true) {
-            Spent::TooMuch
-        } else {
-            Spent::All
         }
     }
 }

@@ -20,8 +20,6 @@ pub(crate) enum Emit {
     /// There is something of this many bytes, but other queue pairs wait for the window and this one has its fair
     /// share.
     FairShare(u32),
-    /// So many bytes were moved into or out of the peer's memory without a packet. There may be more to do.
-    Direct(u32),
     /// The queue pair failed: flush it.
     Failed,
 }

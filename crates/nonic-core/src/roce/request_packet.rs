@@ -142,11 +142,18 @@ fn address(roce: &RoceContext, wqe: &SendWqe, headers: &mut Headers) {
         return;
     }
     headers.bth.dest_qp = destination.qpn;
-    let own = destination.qkey & Destination::OWN_QKEY != 0;
-    headers.deth = Deth {
-        qkey: if own { roce.qkey } else { destination.qkey },
-        src_qp: roce.common.qpn,
-    };
+    headers.deth = destination.deth(roce);
+}
+
+impl Destination {
+    /// What a datagram to it says of its sender.
+    pub(crate) fn deth(&self, roce: &RoceContext) -> Deth {
+        let own = self.qkey & Destination::OWN_QKEY != 0;
+        Deth {
+            qkey: if own { roce.qkey } else { self.qkey },
+            src_qp: roce.common.qpn,
+        }
+    }
 }
 
 fn reth(remote: RemoteAddress, dma_len: u32) -> Reth {

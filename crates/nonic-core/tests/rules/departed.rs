@@ -1,7 +1,7 @@
 //! What a peer hears when it sends to a queue pair that was destroyed a moment ago.
 
-use crate::support::{Node, Pair, Setup, SharedHost, Solo, Wire};
-use crate::{completed, expect_nothing, post, received, recv, sent};
+use crate::support::{Node, Pair, Solo, Wire};
+use crate::{completed, expect_nothing, post, recv, sent};
 use nonic_core::record::QpEvent;
 use nonic_core::{Event, QpState, SendOp, Status};
 use nonic_wire::{Aeth, Bth, Headers, NakCode, Opcode, Service, Syndrome};
@@ -317,24 +317,6 @@ fn what_is_known_of_them_is_forgotten() {
         (headers.bth.resv7, headers.bth.dest_qp) = (Bth::SELECTIVE, first);
     });
     expect_nothing!(solo);
-}
-
-/// What the peer had executed by itself counts as executed.
-#[test]
-fn a_peer_on_this_host_that_needs_no_packets_hears_the_same() {
-    let (mut pair, _host) = SharedHost::pair(&Setup::rc());
-    let remote = pair.b.remote(0);
-    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
-    pair.exchange();
-    assert_eq!(pair.a.nic.counters().direct_writes, 1);
-    completed!(pair.a, [(1, Status::Success)]);
-    destroy(&mut pair.b);
-    recv!(pair.a, 9, 0, 8);
-    post!(pair.a, 2, SendOp::Send, 0, 8);
-    pair.exchange();
-    pair.advance(GRACE);
-    completed!(pair.a, [(2, Status::RetryExceeded)]);
-    received!(pair.a, [(9, Status::Flushed)]);
 }
 
 #[test]

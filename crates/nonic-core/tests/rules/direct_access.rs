@@ -1,11 +1,12 @@
-//! Direct access, the requester's side: which requests it executes in the memory of a peer on the same host, and when.
+//! Direct access, the requester's side: which requests it executes in the memory of a peer on the same host, and when. All others are
+//! records.
 
-use crate::support::{Pair, Setup, SharedHost, Solo, pattern, us};
+use crate::support::{Pair, Setup, SharedHost, pattern, us};
 use crate::{completed, expect_nothing, post, received, recv, sent};
 use nonic_core::{
-    Access, CompletionOpcode, Data, Direct, Event, Psn, QpState, RemoteAddress, SendFlags, SendOp, Status,
+    Access, CompletionOpcode, Data, Direct, Event, QpState, RecordAnswer, RemoteAddress, SendFlags, SendOp,
+    Status,
 };
-use nonic_wire::Syndrome;
 
 /// Two nodes on one host that move messages in pieces of 1000 bytes.
 fn in_pieces() -> (Pair, SharedHost) {
@@ -15,8 +16,14 @@ fn in_pieces() -> (Pair, SharedHost) {
     })
 }
 
+/// Executes the next record of the first node.
+fn deliver(pair: &mut Pair) -> Option<RecordAnswer> {
+    let host = pair.host();
+    host.deliver(&pair.a, &mut pair.b)
+}
+
 #[test]
-fn a_write_and_a_read_need_no_packet() {
+fn a_write_and_a_read_need_no_record() {
     let (mut pair, _host) = SharedHost::pair(&Setup::rc());
     pair.a.fill(0, &pattern(1, 5000));
     pair.b.fill(8000, &pattern(2, 3000));
@@ -34,6 +41,7 @@ fn a_write_and_a_read_need_no_packet() {
     assert_eq!(counters.direct_reads, 1);
     assert_eq!(counters.direct_bytes, 8000);
     assert_eq!(pair.a.nic.poll_timeout(), None, "no answer is waited for");
+    assert_eq!(pair.host().waiting(&pair.a), 0);
     expect_nothing!(pair.b);
 }
 
@@ -49,64 +57,51 @@ fn inline_data_goes_the_same_way() {
 }
 
 #[test]
-fn packets_go_on_where_the_direct_way_ended() {
-    let (mut pair, _host) = SharedHost::pair(&Setup::rc());
+fn what_goes_directly_takes_no_number() {
+    let (mut pair, host) = SharedHost::pair(&Setup::rc());
     recv!(pair.b, 9, 0, 64);
     let (write, read) = (pair.b.remote(100), pair.b.remote(8000));
-    // Five packets and a message, three and a message.
     post!(pair.a, 1, SendOp::Write(write), 0, 5000);
     post!(pair.a, 2, SendOp::Read(read), 9000, 3000);
     post!(pair.a, 3, SendOp::Send, 0, 64);
-    let [send] = &sent!(pair.a, [RC_SEND_ONLY])[..] else {
-        unreachable!()
-    };
-    assert_eq!(send.psn(), Psn::new(0x10_0000).add(8));
-    pair.b.receive(send);
-    let [ack] = &sent!(pair.b, [RC_ACKNOWLEDGE])[..] else {
-        unreachable!()
-    };
-    assert_eq!(ack.headers().aeth.msn, 3);
+    assert_eq!(
+        deliver(&mut pair),
+        Some(RecordAnswer::Executed),
+        "it is the first record"
+    );
     received!(pair.b, [(9, Status::Success)]);
-    pair.a.receive(ack);
-    // And the direct way goes on where the packet ended.
+    pair.exchange();
+    // And the direct way goes on where the record ended.
     post!(pair.a, 4, SendOp::Write(write), 0, 8);
     sent!(pair.a, []);
-    completed!(
-        pair.a,
-        [
-            (1, Status::Success),
-            (2, Status::Success),
-            (3, Status::Success),
-            (4, Status::Success)
-        ]
-    );
+    let all = [1, 2, 3, 4].map(|wr_id| (wr_id, Status::Success));
+    assert_eq!(crate::support::outcomes(&pair.a.completions()), all);
+    assert_eq!(host.pieces(), (3, 3));
 }
 
 #[test]
-fn what_needs_the_targets_processor_goes_as_packets() {
+fn what_needs_the_targets_processor_goes_as_records() {
     let (mut pair, host) = SharedHost::pair(&Setup::rc());
     let remote = pair.b.remote(64);
-    let ops = [
-        SendOp::Send,
-        SendOp::WriteWithImmediate(remote, 7),
-        SendOp::AtomicWrite(remote),
+    // The last one has nothing to move.
+    let requests = [
+        (SendOp::Send, 8),
+        (SendOp::WriteWithImmediate(remote, 7), 8),
+        (SendOp::AtomicWrite(remote), 8),
+        (SendOp::Write(remote), 0),
     ];
-    for (id, op) in ops.into_iter().enumerate() {
+    for (id, (op, length)) in requests.into_iter().enumerate() {
         recv!(pair.b, 1, 0, 64);
-        post!(pair.a, id as u64, op, 0, 8);
-        assert_eq!(pair.a.transmit().len(), 1, "{op:?}");
-        pair.a.go_to(QpState::Error);
-        let (a, b) = pair.connect_more();
-        (pair.a.qpn, pair.b.qpn) = (a, b);
+        post!(pair.a, id as u64, op, 0, length);
+        assert_eq!(pair.host().waiting(&pair.a), 1, "{op:?}");
+        pair.exchange();
+        completed!(pair.a, [(id as u64, Status::Success)]);
     }
-    // Nor is anything to be moved.
-    post!(pair.a, 9, SendOp::Write(remote), 0, 0);
-    sent!(pair.a, [RC_RDMA_WRITE_ONLY]);
     assert_eq!(host.pieces(), (0, 0));
 }
 
 #[test]
-fn an_atomic_needs_no_packet_and_brings_what_was_there() {
+fn an_atomic_needs_no_record_and_brings_what_was_there() {
     let (mut pair, host) = SharedHost::pair(&Setup::rc());
     pair.b.set_word(64, 5);
     let remote = pair.b.remote(64);
@@ -133,15 +128,11 @@ fn an_atomic_needs_no_packet_and_brings_what_was_there() {
         0,
         "WRITEs and READs move bytes"
     );
-    // The next packet goes on behind them, with three messages counted.
+    // The next one is the first record.
     host.state().refuses_after = Some(0);
     post!(pair.a, 4, SendOp::FetchAdd { remote, add: 1 }, 0, 8);
-    let atomic = sent!(pair.a, [RC_FETCH_ADD]);
-    assert_eq!(atomic[0].psn(), Psn::new(0x10_0000).add(3));
-    pair.b.receive_all(&atomic);
-    let answer = sent!(pair.b, [RC_ATOMIC_ACKNOWLEDGE]);
-    assert_eq!(answer[0].headers().aeth.msn, 4);
-    pair.a.receive_all(&answer);
+    assert_eq!(deliver(&mut pair), Some(RecordAnswer::Fetched(100)));
+    pair.exchange();
     completed!(pair.a, [(4, Status::Success)]);
     assert_eq!((pair.a.word(0), pair.b.word(64)), (100, 101));
 }
@@ -177,7 +168,8 @@ fn a_refused_atomic_says_nothing_about_writes() {
     post!(pair.a, 2, SendOp::FetchAdd { remote, add: 1 }, 0, 8);
     host.state().refuses_after = None;
     post!(pair.a, 3, SendOp::Write(remote), 0, 2000);
-    sent!(pair.a, [RC_FETCH_ADD]);
+    sent!(pair.a, []);
+    assert_eq!(pair.host().waiting(&pair.a), 1, "the atomic");
     // The long WRITE waits for the direct way, as it would without the atomic.
     assert_eq!(host.pieces().0, asked + 1);
 }
@@ -250,16 +242,17 @@ fn an_atomic_that_is_not_permitted_fails_as_ever() {
 }
 
 #[test]
-fn nothing_goes_directly_while_a_packet_is_under_way() {
+fn nothing_goes_directly_while_a_record_is_under_way() {
     let (mut pair, host) = SharedHost::pair(&Setup::rc());
     recv!(pair.b, 9, 0, 64);
     let remote = pair.b.remote(100);
     post!(pair.a, 1, SendOp::Send, 0, 64);
     post!(pair.a, 2, SendOp::Write(remote), 0, 64);
-    sent!(pair.a, [RC_SEND_ONLY, RC_RDMA_WRITE_ONLY]);
+    sent!(pair.a, []);
+    assert_eq!(pair.host().waiting(&pair.a), 2);
     assert_eq!(host.pieces(), (0, 0));
-    // The timer returns to the first of them: both are still under way.
-    pair.advance(us(70_000));
+    // Executed is not answered: both are still under way.
+    while deliver(&mut pair).is_some() {}
     post!(pair.a, 3, SendOp::Write(remote), 0, 64);
     pair.exchange();
     completed!(
@@ -291,9 +284,8 @@ fn a_long_request_waits_for_the_direct_way_if_it_is_open() {
         ] {
             post!(pair.a, ids.next().expect("endless"), op, 0, length);
         }
-        let packets = pair.a.transmit();
-        assert_eq!(packets.len(), if waits { 3 } else { 6 });
-        pair.b.receive_all(&packets);
+        sent!(pair.a, []);
+        assert_eq!(pair.host().waiting(&pair.a), if waits { 3 } else { 8 });
         pair.exchange();
         assert_eq!(host.pieces(), if waits { (3, 3) } else { (0, 0) });
         post!(pair.a, ids.next().expect("endless"), SendOp::Write(remote), 0, 8);
@@ -306,27 +298,26 @@ fn a_long_request_waits_for_the_direct_way_if_it_is_open() {
     host.state().refuses_after = Some(0);
     post!(pair.a, 20, SendOp::Write(remote), 0, 8);
     post!(pair.a, 21, SendOp::Write(remote), 0, 2000);
-    assert_eq!(pair.a.transmit().len(), 3);
+    sent!(pair.a, []);
+    assert_eq!(pair.host().waiting(&pair.a), 3);
 }
 
 #[test]
-fn a_request_that_waits_for_the_direct_way_survives_a_loss() {
+fn a_request_that_waits_for_the_direct_way_survives_a_pause() {
     let (mut pair, host) = SharedHost::pair(&Setup {
         direct_worth: 2000,
         ..Setup::rc()
     });
     let remote = pair.b.remote(100);
-    recv!(pair.b, 9, 0, 64);
     post!(pair.a, 1, SendOp::Write(remote), 0, 8);
     post!(pair.a, 2, SendOp::Send, 0, 64);
     post!(pair.a, 3, SendOp::Write(remote), 0, 2000);
-    sent!(pair.a, [RC_SEND_ONLY]);
-    pair.advance(us(70_000));
     pair.exchange();
-    completed!(
-        pair.a,
-        [(1, Status::Success), (2, Status::Success), (3, Status::Success)]
-    );
+    completed!(pair.a, [(1, Status::Success)]);
+    recv!(pair.b, 9, 0, 64);
+    pair.advance(us(700));
+    pair.exchange();
+    completed!(pair.a, [(2, Status::Success), (3, Status::Success)]);
     assert_eq!(host.pieces(), (2, 2));
 }
 
@@ -334,13 +325,11 @@ fn a_request_that_waits_for_the_direct_way_survives_a_loss() {
 fn nothing_goes_directly_while_the_peer_asks_for_quiet() {
     let (mut pair, host) = SharedHost::pair(&Setup::rc());
     post!(pair.a, 1, SendOp::Send, 0, 64);
-    let requests = sent!(pair.a, [RC_SEND_ONLY]);
-    pair.b.receive_all(&requests);
-    let refusal = pair.b.transmit();
-    pair.a.receive_all(&refusal);
+    pair.exchange_records();
     let remote = pair.b.remote(100);
     post!(pair.a, 2, SendOp::Write(remote), 0, 64);
     sent!(pair.a, []);
+    assert_eq!(pair.host().waiting(&pair.a), 0);
     assert_eq!(host.pieces(), (0, 0));
     recv!(pair.b, 9, 0, 64);
     pair.advance(us(700));
@@ -349,7 +338,7 @@ fn nothing_goes_directly_while_the_peer_asks_for_quiet() {
 }
 
 #[test]
-fn what_is_refused_goes_as_packets_with_the_ordinary_outcome() {
+fn what_is_refused_goes_as_a_record_with_the_ordinary_outcome() {
     let (mut pair, host) = SharedHost::pair(&Setup::rc());
     host.state().refuses_after = Some(0);
     pair.a.fill(0, &pattern(1, 3000));
@@ -374,7 +363,7 @@ fn what_is_refused_goes_as_packets_with_the_ordinary_outcome() {
 }
 
 #[test]
-fn a_request_refused_in_the_middle_goes_as_packets_from_its_beginning() {
+fn a_request_refused_in_the_middle_goes_as_records_from_its_beginning() {
     for op in [SendOp::Write, SendOp::Read] {
         let (mut pair, host) = in_pieces();
         pair.a.fill(0, &pattern(1, 4096));
@@ -420,10 +409,10 @@ fn a_request_that_is_wrong_at_its_end_touches_nothing() {
     ];
     let remote = pair.b.remote(0);
     pair.a.fill(0, &pattern(1, 1500));
+    assert!(pair.a.keys().revoke(gone.value()));
     pair.a
         .post(1, SendOp::Write(remote), Data::Sges(&sges), SendFlags::SIGNALED)
         .expect("posted");
-    assert!(pair.a.keys().revoke(gone.value()));
     pair.exchange();
     completed!(pair.a, [(1, Status::LocalProtection)]);
     assert_eq!(pair.b.bytes(0, 1500), [0; 1500]);
@@ -462,15 +451,15 @@ fn a_large_message_lets_others_have_their_turn() {
     let owners = |host: &SharedHost| -> Vec<_> { host.state().asked.iter().map(|(qpn, ..)| *qpn).collect() };
     assert_eq!(
         owners(&host),
-        [second, second, first],
+        [first, first, second, second, first],
         "what is short and alone does not wait"
     );
     assert_eq!(pair.a.nic.ready_queue_pairs(), 1, "more is to be done");
     completed!(pair.a, [(2, Status::Success), (3, Status::Success)]);
-    for piece in 2..=5 {
+    for piece in 4..=5 {
         completed!(pair.a, []);
         sent!(pair.a, []);
-        assert_eq!(owners(&host)[2..].len(), piece);
+        assert_eq!(owners(&host).iter().filter(|qpn| **qpn == first).count(), piece);
     }
     assert_eq!(pair.a.nic.ready_queue_pairs(), 0);
     completed!(pair.a, [(1, Status::Success)]);
@@ -489,7 +478,9 @@ fn many_small_requests_are_done_in_one_call_but_not_without_limit() {
     // While the queue is drained, they wait.
     pair.a.go_to(QpState::Sqd);
     for id in 0..100 {
-        post!(pair.a, id, SendOp::Write(remote), 0, 64);
+        // Neighbours of one kind would be executed together.
+        let op = [SendOp::Write(remote), SendOp::Read(remote)][id as usize % 2];
+        post!(pair.a, id, op, 0, 64);
     }
     pair.a.go_to(QpState::Rts);
     sent!(pair.a, []);
@@ -503,37 +494,21 @@ fn many_small_requests_are_done_in_one_call_but_not_without_limit() {
 }
 
 #[test]
-fn answers_leave_before_a_call_says_that_nothing_is_to_be_sent() {
-    let (mut pair, _host) = in_pieces();
-    recv!(pair.a, 9, 0, 64);
-    post!(pair.b, 8, SendOp::Send, 0, 64);
-    let send = sent!(pair.b, [RC_SEND_ONLY]);
-    let remote = pair.b.remote(0);
-    post!(pair.a, 1, SendOp::Write(remote), 0, 5000);
-    pair.a.receive_all(&send);
-    sent!(pair.a, [RC_ACKNOWLEDGE]);
-    received!(pair.a, [(9, Status::Success)]);
-    assert_eq!(pair.a.nic.ready_queue_pairs(), 1);
-    completed!(pair.a, []);
-}
-
-#[test]
 fn a_draining_queue_ends_what_it_began_and_begins_nothing() {
     for refused in [false, true] {
         let (mut pair, host) = in_pieces();
-        pair.a.fill(0, &pattern(1, 3000));
+        pair.a.fill(0, &pattern(1, 4000));
         let remote = pair.b.remote(0);
-        post!(pair.a, 1, SendOp::Write(remote), 0, 3000);
+        post!(pair.a, 1, SendOp::Write(remote), 0, 4000);
         post!(pair.a, 2, SendOp::Write(remote), 0, 8);
-        sent!(pair.a, []);
         pair.a.go_to(QpState::Sqd);
         assert_eq!(pair.a.events(), [], "a part of it is in the peer's memory");
         host.state().refuses_after = refused.then_some(2);
         pair.exchange();
         completed!(pair.a, [(1, Status::Success)]);
         assert_eq!(pair.a.events(), [Event::SqDrained(pair.a.qpn)]);
-        assert_eq!(pair.b.bytes(0, 3000), pattern(1, 3000));
-        assert_eq!(host.pieces(), if refused { (3, 2) } else { (3, 3) });
+        assert_eq!(pair.b.bytes(0, 4000), pattern(1, 4000));
+        assert_eq!(host.pieces(), if refused { (3, 2) } else { (4, 4) });
         host.state().refuses_after = None;
         pair.a.go_to(QpState::Rts);
         pair.exchange();
@@ -546,7 +521,7 @@ fn a_draining_queue_ends_what_it_began_and_begins_nothing() {
 }
 
 #[test]
-fn a_fenced_request_waits_for_a_read_that_went_as_packets() {
+fn a_fenced_request_waits_for_a_read_that_went_as_a_record() {
     let (mut pair, host) = SharedHost::pair(&Setup::rc());
     host.state().refuses_after = Some(0);
     let remote = pair.b.remote(0);
@@ -556,11 +531,11 @@ fn a_fenced_request_waits_for_a_read_that_went_as_packets() {
     pair.a
         .post(2, SendOp::Write(remote), Data::Sges(&sges), fenced)
         .expect("posted");
-    let read = sent!(pair.a, [RC_RDMA_READ_REQUEST]);
+    sent!(pair.a, []);
+    assert_eq!(pair.host().waiting(&pair.a), 1, "the READ alone");
     host.state().refuses_after = None;
     sent!(pair.a, []);
     assert_eq!(host.pieces(), (1, 0));
-    pair.b.receive_all(&read);
     pair.exchange();
     completed!(pair.a, [(1, Status::Success), (2, Status::Success)]);
     assert_eq!(
@@ -571,49 +546,37 @@ fn a_fenced_request_waits_for_a_read_that_went_as_packets() {
 }
 
 #[test]
-fn a_late_answer_to_an_earlier_packet_changes_nothing() {
-    let (mut pair, host) = SharedHost::pair(&Setup::rc());
-    pair.b.set_word(64, 5);
-    let remote = pair.b.remote(64);
-    host.state().refuses_after = Some(0);
-    post!(pair.a, 1, SendOp::FetchAdd { remote, add: 1 }, 0, 8);
-    host.state().refuses_after = None;
-    let atomic = sent!(pair.a, [RC_FETCH_ADD]);
-    pair.b.receive_all(&atomic);
-    let answer = pair.b.transmit();
-    pair.a.receive_all(&answer);
-    post!(pair.a, 2, SendOp::Write(remote), 1024, 8);
-    sent!(pair.a, []);
-    completed!(pair.a, [(1, Status::Success), (2, Status::Success)]);
-    assert_eq!(pair.b.word(64), 0);
-    // A copy of the request was late: it is answered from memory, and not executed again.
-    pair.b.receive_all(&atomic);
-    let again = sent!(pair.b, [RC_ATOMIC_ACKNOWLEDGE]);
-    assert_eq!(again[0].headers().atomic_original, 5);
-    assert_eq!(pair.b.word(64), 0);
-    pair.a.receive_all(&again);
-    expect_nothing!(pair.a);
-}
-
-#[test]
-fn a_connection_that_is_not_reliable_sends_packets() {
+fn a_connection_that_is_not_reliable_writes_records() {
     let (mut pair, host) = SharedHost::pair(&Setup::uc());
     let remote = pair.b.remote(0);
     post!(pair.a, 1, SendOp::Write(remote), 0, 64);
-    assert_eq!(pair.a.transmit().len(), 1);
+    assert_eq!(pair.host().waiting(&pair.a), 1);
     assert_eq!(host.pieces(), (0, 0));
     assert_eq!(host.published(&pair.b, pair.b.qpn), None);
 }
 
 #[test]
-fn an_unreachable_peer_gets_packets() {
-    let mut solo = Solo::rc();
+fn a_requester_that_sends_packets_does_not_ask() {
+    let mut pair = Pair::rc();
     let host = SharedHost::default();
-    host.join(&mut solo);
-    let remote = solo.remote(0);
-    post!(solo, 1, SendOp::Write(remote), 0, 64);
-    sent!(solo, [RC_RDMA_WRITE_ONLY]);
-    solo.answer(0, Syndrome::ack());
-    completed!(solo, [(1, Status::Success)]);
-    assert_eq!(solo.nic.counters().direct_writes, 0);
+    host.join(&mut pair.a);
+    host.join(&mut pair.b);
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 64);
+    assert_eq!(pair.exchange(), 2, "a packet and its acknowledgement");
+    completed!(pair.a, [(1, Status::Success)]);
+    assert_eq!(host.pieces(), (0, 0));
+}
+
+#[test]
+fn an_unreachable_peer_gets_records() {
+    let mut pair = Pair::local();
+    let host = SharedHost::default();
+    host.join(&mut pair.a);
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 64);
+    assert_eq!(deliver(&mut pair), Some(RecordAnswer::Executed));
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success)]);
+    assert_eq!(pair.a.nic.counters().direct_writes, 0);
 }

@@ -36,5 +36,6 @@ mod shared_receives;
 mod state_machine;
 mod timeouts;
 mod unreliable_connection;
+mod unreliable_records;
 mod views;
 mod window;

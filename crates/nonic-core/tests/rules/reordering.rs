@@ -2,7 +2,7 @@
 //!
 //! The node under test answers; its peer is the test, which numbers packets from the first it sends.
 
-use crate::support::{Pair, Setup, SharedHost, Solo, Wire, ms, pattern, us};
+use crate::support::{Pair, Setup, Solo, Wire, ms, pattern, us};
 use crate::{completed, expect_nothing, post, received, recv, sent};
 use nonic_core::{QpState, ReorderConfig, SendOp, Status};
 use nonic_wire::{
@@ -545,28 +545,6 @@ fn what_a_selective_acknowledgement_says_first_is_what_a_plain_one_says() {
     SelectiveAck::emit([range], &mut payload);
     solo.feed(headers, &payload);
     completed!(solo, [(1, Status::Success)]);
-}
-
-#[test]
-fn what_came_early_is_dropped_when_the_peer_goes_on_without_packets() {
-    let (mut pair, _host) = SharedHost::pair(&Setup::rc());
-    recv!(pair.b, 9, 100, 8);
-    // A forger sends what the peer has not sent.
-    let flow = pair.a.flow_to(pair.b.ip);
-    let psn = Psn::new(pair.a.setup.first_psn).add(2);
-    let headers = Headers::new(Bth::new(Opcode::RC_SEND_ONLY, pair.b.qpn, psn));
-    pair.b.receive(&Wire::build(flow, headers, b"invented"));
-    assert!(pair.b.nic.usage().reordered_bytes > 0);
-    let remote = pair.b.remote(0);
-    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
-    post!(pair.a, 2, SendOp::Write(remote), 0, 8);
-    pair.a.fill(0, b"in truth");
-    post!(pair.a, 3, SendOp::Send, 0, 8);
-    pair.exchange();
-    assert_eq!(pair.a.nic.counters().direct_writes, 2);
-    received!(pair.b, [(9, Status::Success)]);
-    assert_eq!(pair.b.bytes(100, 8), b"in truth");
-    assert_eq!(pair.b.nic.usage().reordered_bytes, 0);
 }
 
 #[test]

@@ -1,9 +1,7 @@
 //! A host whose NICs reach each other's memory: what the engine does with the kernel's help, in a few lines.
 
 use super::{Node, Pair, Setup};
-use nonic_core::{
-    Access, Direct, DirectAccess, DirectRequest, Key, KeyPublisher, Progress, Psn, PublishedKey, Qpn, Target,
-};
+use nonic_core::{Access, Direct, DirectAccess, DirectRequest, Key, KeyPublisher, PublishedKey, Qpn, Target};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -24,8 +22,6 @@ pub struct SharedState {
     pub asked: Vec<(Qpn, usize, Direct)>,
     /// Requests that were to be executed together, and how many of them were.
     pub runs: Vec<(usize, usize)>,
-    /// How often `executed` was asked.
-    pub looked: usize,
     /// What another thread does while the next piece is executed.
     pub meanwhile: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -33,14 +29,16 @@ pub struct SharedState {
 #[derive(Copy, Clone, Debug)]
 pub struct Published {
     pub target: Target,
-    pub progress: Option<Progress>,
     pub withdrawn: bool,
 }
 
 impl SharedHost {
-    /// Two connected nodes on one host.
+    /// Two connected nodes on one host, with lanes to each other.
     pub fn pair(setup: &Setup) -> (Pair, SharedHost) {
-        let mut pair = Pair::new(setup);
+        let mut pair = Pair::new(&Setup {
+            lanes: true,
+            ..setup.clone()
+        });
         let host = SharedHost::default();
         host.join(&mut pair.a);
         host.join(&mut pair.b);
@@ -74,13 +72,6 @@ impl SharedHost {
     /// Whether a node's key is.
     pub fn has_key(&self, node: &Node, key: u32) -> bool {
         self.state().keys.contains_key(&(node.ip, key))
-    }
-
-    /// Pretends that the node's peer executed something.
-    pub fn pretend(&self, node: &Node, progress: Progress) {
-        let mut state = self.state();
-        let entry = state.targets.get_mut(&(node.ip, node.qpn)).expect("published");
-        entry.progress = Some(progress);
     }
 
     /// How many pieces were asked for, and how many of them were done.
@@ -129,7 +120,6 @@ impl DirectAccess for Way {
                 assert_eq!(target.local, self.ip, "a NIC publishes its own");
                 let entry = Published {
                     target: *target,
-                    progress: None,
                     withdrawn: false,
                 };
                 state.targets.insert(place, entry);
@@ -140,19 +130,6 @@ impl DirectAccess for Way {
             }
             (None, None) => panic!("withdrawn, but never published"),
         }
-    }
-
-    fn expect(&mut self, qpn: Qpn, psn: Psn) {
-        let mut state = self.host.state();
-        let entry = state.targets.get_mut(&(self.ip, qpn)).expect("published");
-        assert!(!entry.withdrawn);
-        entry.target.expected = psn;
-    }
-
-    fn executed(&mut self, qpn: Qpn) -> Option<Progress> {
-        let mut state = self.host.state();
-        state.looked += 1;
-        state.targets.get_mut(&(self.ip, qpn))?.progress.take()
     }
 }
 
@@ -189,21 +166,12 @@ impl SharedState {
         self.try_execute(request).unwrap_or(Direct::Refused)
     }
 
-    fn try_execute(&mut self, request: &DirectRequest<'_>) -> Option<Direct> {
-        let entry = self.targets.get_mut(&(request.remote, request.target))?;
+    fn try_execute(&self, request: &DirectRequest<'_>) -> Option<Direct> {
+        let entry = self.targets.get(&(request.remote, request.target))?;
         let key = self.keys.get(&(request.remote, request.rkey))?;
         if entry.withdrawn {
             return None;
         }
-        let direct = key.execute(&entry.target, request, &mut Vec::new());
-        if direct == Direct::Refused {
-            return None;
-        }
-        if let Some(next) = request.next {
-            entry.target.expected = next;
-            let messages = entry.progress.map_or(0, |progress| progress.messages) + 1;
-            entry.progress = Some(Progress { next, messages });
-        }
-        Some(direct)
+        Some(key.execute(&entry.target, request, &mut Vec::new()))
     }
 }

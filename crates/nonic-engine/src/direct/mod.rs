@@ -7,10 +7,9 @@
 //! - The target [publishes](publication) its keys and queue pairs in memory that other processes can only read. It gives
 //!   that memory to peers whose lane it takes ([`crate::link::lane`]). The requester ([`requester`]) checks there what the
 //!   responder would.
-//! - The lane's ring has two things that the requester writes and the target reads: the access that is under way, which
-//!   the target waits for before it gives memory back to its program ([`revocation`]); and for each queue pair how far it
-//!   was served ([`responder`]).
-//! - Direct access refuses whatever is unusual; such requests go as packets.
+//! - In the lane's memory the requester announces the access that is under way. The target waits for that before it gives memory
+//!   back to its program ([`revocation`]). It is told nothing else.
+//! - Direct access refuses whatever is unusual; such requests go as records.
 //!
 //! The kernel decides each time whether the requester may do it: what a process could not do to another one anyway, it
 //! cannot do through this. The requester finds out once for each lane whether it is possible, by reading a random number at
@@ -23,8 +22,8 @@ pub(crate) mod fuzzing;
 mod mapping;
 mod publication;
 mod requester;
-mod responder;
 mod revocation;
+mod targets;
 
 pub use availability::{DirectRoad, LaneRoad, roads};
 pub(crate) use mapping::Question;
@@ -32,10 +31,10 @@ pub(crate) use publication::Publication;
 pub(crate) use requester::{Peers, Reached};
 pub(crate) use revocation::IncomingAccess;
 
-use nonic_core::{Direct, DirectAccess, DirectRequest, Progress, Psn, Qpn, Target};
+use nonic_core::{Direct, DirectAccess, DirectRequest, Qpn, Target};
 use requester::Requester;
-use responder::Responder;
 use std::sync::Arc;
+use targets::Targets;
 
 /// What the links of a shard need for direct access over their lanes.
 #[derive(Clone, Debug)]
@@ -59,14 +58,14 @@ impl DirectLinks {
 /// Direct access of one shard, both ways.
 pub(crate) struct ShardAccess {
     requester: Requester,
-    responder: Responder,
+    targets: Targets,
 }
 
 impl ShardAccess {
     pub(crate) fn new(links: &DirectLinks) -> Self {
         ShardAccess {
             requester: Requester::new(Arc::clone(&links.peers)),
-            responder: Responder::new(Arc::clone(&links.publication)),
+            targets: Targets::new(Arc::clone(&links.publication)),
         }
     }
 }
@@ -82,16 +81,8 @@ impl DirectAccess for ShardAccess {
 
     fn publish(&mut self, qpn: Qpn, target: Option<&Target>) {
         match target {
-            Some(target) => self.responder.publish(qpn, target),
-            None => self.responder.withdraw(qpn),
+            Some(target) => self.targets.publish(qpn, target),
+            None => self.targets.withdraw(qpn),
         }
-    }
-
-    fn expect(&mut self, qpn: Qpn, psn: Psn) {
-        self.responder.expect(qpn, psn);
-    }
-
-    fn executed(&mut self, qpn: Qpn) -> Option<Progress> {
-        self.responder.executed(qpn)
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! It is two tables of entries of 64 bytes, and a list of files, in one memfd that only this process can write. An entry is
 //! found by its number: it is one of the [`PROBED`] entries from where the number hashes to, or it is not there and peers
-//! send packets. It lives while its first word, which is written last and cleared first, names it. A peer must announce an
+//! write records. It lives while its first word, which is written last and cleared first, names it. A peer must announce an
 //! access before it reads the rest ([`super::revocation`]): an entry is reused only after every access that relied on it
 //! has ended.
 
 use super::revocation::{Hazard, Incoming, IncomingAccess, PATIENCE};
-use crate::link::lane::ring::RingMemory;
+use crate::link::lane::memory::LaneMemory;
 use crate::memory::{Backing, Pages};
 use crate::os::descriptors::InternalFd;
 use crate::os::entropy::KernelEntropy;
@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// "nonic", direct access and a version.
-pub(super) const MAGIC: u64 = 0x6e6f_6e69_6344_0002;
+pub(super) const MAGIC: u64 = 0x6e6f_6e69_6344_0003;
 const NONCE: usize = 8;
 const NONCE_ADDRESS: usize = 16;
 pub(super) const ENTRY: usize = 64;
@@ -38,9 +38,6 @@ pub(super) const LEN: usize = FILES + FILE_COUNT * 8;
 const PROBED: usize = 8;
 /// In the first word of an entry, above the number that it is for.
 const LIVE: u64 = 1 << 32;
-
-// A ring has a note for each queue pair.
-const _: () = assert!(QP_COUNT == crate::link::lane::ring::NOTE_COUNT);
 
 /// What this device publishes.
 #[derive(Debug)]
@@ -83,23 +80,14 @@ impl Publication {
         self.fd.as_fd()
     }
 
-    /// Publishes a queue pair, under an epoch that it had not before. Where it is, if there is room.
-    pub(super) fn publish_qp(&self, qpn: Qpn, target: &Target, epoch: u32) -> Option<usize> {
+    /// Publishes a queue pair. Where it is, if there is room.
+    pub(super) fn publish_qp(&self, qpn: Qpn, target: &Target) -> Option<usize> {
         let retired = self.retired();
         let index = self.free(&qp_entries(qpn), |index| QPS + index * ENTRY, &retired)?;
         let entry = QpEntry(self.word_at(QPS + index * ENTRY));
-        entry.fill(target, epoch);
+        entry.fill(target);
         entry.live().store(live_qp(qpn), Ordering::Release);
         Some(index)
-    }
-
-    /// The queue pair at an entry expects this packet next.
-    #[inline]
-    pub(super) fn expect(&self, index: usize, psn: Psn) {
-        let entry = QpEntry(self.word_at(QPS + index * ENTRY));
-        entry
-            .word(QpEntry::EXPECTED)
-            .store(u64::from(psn.value()), Ordering::Release);
     }
 
     /// Takes a queue pair back. When this returns, no access by it is under way, unless a peer does not end one.
@@ -245,7 +233,7 @@ impl Publication {
     }
 
     /// A lane has ended, with its sender or without.
-    pub(crate) fn dismiss(&self, ring: &Arc<RingMemory>) {
+    pub(crate) fn dismiss(&self, ring: &Arc<LaneMemory>) {
         self.incoming.remove(ring);
     }
 }
@@ -397,9 +385,9 @@ fn key_entries(key: u32) -> [usize; PROBED] {
 pub(super) struct QpEntry<'a>(&'a [AtomicU64; ENTRY / 8]);
 
 impl QpEntry<'_> {
-    const EPOCH_AND_PEER: usize = 1;
+    const PEER: usize = 1;
     const PD_AND_ACCESS: usize = 2;
-    const EXPECTED: usize = 3;
+    const FIRST: usize = 3;
     const REMOTE: usize = 4;
     const LOCAL: usize = 6;
 
@@ -407,25 +395,18 @@ impl QpEntry<'_> {
         &self.0[0]
     }
 
-    fn word(&self, at: usize) -> &AtomicU64 {
-        &self.0[at]
-    }
-
     fn load(&self, at: usize) -> u64 {
         self.0[at].load(Ordering::Acquire)
     }
 
-    fn fill(&self, target: &Target, epoch: u32) {
+    fn fill(&self, target: &Target) {
         let put = |at: usize, value: u64| self.0[at].store(value, Ordering::Relaxed);
-        put(
-            Self::EPOCH_AND_PEER,
-            u64::from(epoch) << 32 | u64::from(target.peer.value()),
-        );
+        put(Self::PEER, u64::from(target.peer.value()));
         put(
             Self::PD_AND_ACCESS,
             u64::from(target.pd.value()) << 32 | u64::from(target.access.bits()),
         );
-        put(Self::EXPECTED, u64::from(target.expected.value()));
+        put(Self::FIRST, u64::from(target.first.value()));
         for (at, ip) in [(Self::REMOTE, target.remote), (Self::LOCAL, target.local)] {
             let [high, low] = halves(ip);
             put(at, high);
@@ -433,17 +414,11 @@ impl QpEntry<'_> {
         }
     }
 
-    /// Which life of the queue pair this is.
-    #[inline]
-    pub(super) fn epoch(&self) -> u32 {
-        (self.load(Self::EPOCH_AND_PEER) >> 32) as u32
-    }
-
     /// Whether it is connected to a queue pair of ours, between these addresses.
     #[inline]
     pub(super) fn is_connected_to(&self, own: Qpn, ours: IpAddr, theirs: IpAddr) -> bool {
         let address = |at| [self.load(at), self.load(at + 1)];
-        self.load(Self::EPOCH_AND_PEER) as u32 == own.value()
+        self.load(Self::PEER) as u32 == own.value()
             && address(Self::REMOTE) == halves(ours)
             && address(Self::LOCAL) == halves(theirs)
     }
@@ -460,10 +435,10 @@ impl QpEntry<'_> {
         Access::from_bits_retain(self.load(Self::PD_AND_ACCESS) as u32)
     }
 
-    /// The packet that it expects next, as far as packets go.
+    /// The number that its peer's requests began with.
     #[inline]
-    pub(super) fn expected(&self) -> Psn {
-        Psn::new(self.load(Self::EXPECTED) as u32)
+    pub(super) fn first(&self) -> Psn {
+        Psn::new(self.load(Self::FIRST) as u32)
     }
 }
 

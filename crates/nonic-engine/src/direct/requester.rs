@@ -3,10 +3,9 @@
 use super::access::{self, Failed, Placed};
 use super::mapping::{Mapping, PeerMemory, Question};
 use super::publication::PublishedView;
-use super::responder::Note;
 use super::revocation::Hazard;
-use crate::link::lane::ring::RingMemory;
-use nonic_core::{Direct, DirectOperation, DirectRequest, KeyHasher, Psn, Qpn};
+use crate::link::lane::memory::LaneMemory;
+use nonic_core::{Direct, DirectOperation, DirectRequest, KeyHasher, Qpn};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -27,7 +26,7 @@ pub(crate) struct Reached {
     pid: i32,
     view: PublishedView,
     /// The ring of our lane to it.
-    ring: Arc<RingMemory>,
+    ring: Arc<LaneMemory>,
     /// The kernel does not let us any more, or the lane has ended.
     lost: AtomicBool,
     /// Counts processes that the kernel does not let us reach any more.
@@ -41,7 +40,7 @@ impl Reached {
     pub(crate) fn find(
         published: impl AsFd,
         pid: u32,
-        ring: &Arc<RingMemory>,
+        ring: &Arc<LaneMemory>,
         forbidden: &Arc<AtomicU64>,
     ) -> io::Result<Self> {
         let view = PublishedView::open(published)?;
@@ -144,11 +143,6 @@ struct Connection {
     peer: Arc<Reached>,
     target: Qpn,
     index: usize,
-    /// The life of the target that the following belongs to.
-    epoch: u32,
-    messages: u32,
-    /// The packet that the target expects after what we executed last.
-    next: Option<Psn>,
     /// Keys of the peer that were used lately.
     keys: [KnownKey; KEYS],
 }
@@ -238,9 +232,6 @@ impl Connection {
         Some(Connection {
             target,
             index: peer.view.find_qp(target)?,
-            epoch: 0,
-            messages: 0,
-            next: None,
             keys: [KnownKey::default(); KEYS],
             peer,
         })
@@ -307,14 +298,10 @@ impl Connection {
             self.look_again();
             return None;
         }
-        if self.peer.view.qp(self.index).epoch() != self.epoch {
-            self.begin();
-        }
         let peer = &*self.peer;
         let qp = peer.view.qp(self.index);
-        let in_sequence = self.next == Some(request.psn) || qp.expected() == request.psn;
         let needed = request.operation.needs_there();
-        if !in_sequence
+        if qp.first() != request.first
             || !qp.access().contains(needed)
             || !qp.is_connected_to(request.own, request.local, request.remote)
             || !peer.view.is_key(key, request.rkey)
@@ -375,32 +362,7 @@ impl Connection {
     #[inline]
     fn execute_announced(&mut self, request: &DirectRequest<'_>, key: usize) -> Option<Direct> {
         let start = self.admit(request, key)?;
-        let direct = self.move_bytes(request, key, start)?;
-        if let Some(next) = request.next {
-            self.messages = self.messages.wrapping_add(1);
-            self.next = Some(next);
-            let note = Note {
-                epoch: self.epoch as u16,
-                messages: self.messages,
-                next,
-            };
-            self.peer
-                .ring
-                .note(self.index)
-                .store(note.to_word(), Ordering::Release);
-        }
-        Some(direct)
-    }
-
-    /// The target has another life than we knew, or we had forgotten what we knew: it goes on where the last note ends.
-    #[cold]
-    fn begin(&mut self) {
-        let epoch = self.peer.view.qp(self.index).epoch();
-        let note = Note::from_word(self.peer.ring.note(self.index).load(Ordering::Relaxed));
-        let ours = note.epoch == epoch as u16;
-        self.epoch = epoch;
-        self.messages = if ours { note.messages } else { 0 };
-        self.next = ours.then_some(note.next);
+        self.move_bytes(request, key, start)
     }
 
     /// The queue pair is not where it was: it may have been published anew.

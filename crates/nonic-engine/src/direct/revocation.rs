@@ -9,13 +9,12 @@
 //! A thread that revokes a key or ends a queue pair waits without the shard lock. Only for a queue pair that fails by
 //! itself does a thread wait with the lock held.
 
-use crate::link::lane::ring::RingMemory;
+use crate::link::lane::memory::LaneMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -65,12 +64,8 @@ impl Hazard {
 /// A lane whose sender may access our memory.
 #[derive(Debug)]
 pub(crate) struct IncomingAccess {
-    /// The block of ours that the lane leads to, and the block of the sender, at its address.
-    pub(crate) block: u16,
-    /// See `block`.
-    pub(crate) sender: (IpAddr, u16),
     /// The lane's ring.
-    pub(crate) ring: Arc<RingMemory>,
+    pub(crate) ring: Arc<LaneMemory>,
     /// The sender's process, if we see it.
     pub(crate) pid: Option<u32>,
 }
@@ -79,43 +74,26 @@ pub(crate) struct IncomingAccess {
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
     lanes: Mutex<Vec<IncomingAccess>>,
-    /// Changes when they do.
-    generation: AtomicU64,
 }
 
 impl Incoming {
     /// A lane was taken whose sender may access our memory.
     pub(super) fn add(&self, access: IncomingAccess) {
         self.lanes().push(access);
-        self.generation.fetch_add(1, Ordering::Release);
     }
 
     /// A lane has ended.
-    pub(super) fn remove(&self, ring: &Arc<RingMemory>) {
+    pub(super) fn remove(&self, ring: &Arc<LaneMemory>) {
         self.lanes().retain(|lane| !Arc::ptr_eq(&lane.ring, ring));
-        self.generation.fetch_add(1, Ordering::Release);
     }
 
     fn lanes(&self) -> MutexGuard<'_, Vec<IncomingAccess>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-
-    /// The ring of the lane from a sender to one of our blocks.
-    pub(super) fn find(&self, block: u16, sender: (IpAddr, u16)) -> Option<Arc<RingMemory>> {
-        let lanes = self.lanes();
-        let lane = lanes
-            .iter()
-            .find(|lane| lane.block == block && lane.sender == sender)?;
-        Some(Arc::clone(&lane.ring))
-    }
-
     /// Waits until no access is under way that relies on something, for so long. Whether that is so.
     pub(super) fn wait_for(&self, hazard: Hazard, patience: Duration) -> bool {
-        let busy: Vec<(Arc<RingMemory>, Option<u32>)> = self
+        let busy: Vec<(Arc<LaneMemory>, Option<u32>)> = self
             .lanes()
             .iter()
             .filter(|lane| hazard.covers(lane.ring.hazard().load(Ordering::Acquire)))
@@ -128,7 +106,7 @@ impl Incoming {
     }
 }
 
-fn wait_for(ring: &RingMemory, hazard: Hazard, pid: Option<u32>, patience: Duration) -> bool {
+fn wait_for(ring: &LaneMemory, hazard: Hazard, pid: Option<u32>, patience: Duration) -> bool {
     let has_ended = || !hazard.covers(ring.hazard().load(Ordering::Acquire));
     for _ in 0..SPINS {
         if has_ended() {

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use crate::link::datagrams::Datagrams;
 use crate::netdev::LocalAddress;
 
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 const HANDOVER: u8 = 1;
 const WHERE_ARE_YOU: u8 = 2;
 const I_AM: u8 = 3;
@@ -38,13 +38,11 @@ pub enum Message<'a> {
         /// The owner's own UDP port, on the address of the name that was asked.
         udp_port: u16,
     },
-    /// Packets from this address and port to your block will come through memory, if you like
+    /// Records from this address to your block will come through memory, if you like
     /// (a lane). With it come the descriptors of the memory, and of a bell that wakes me.
     OfferLane {
-        /// Where they would come from otherwise.
+        /// Where packets would come from otherwise.
         from: SocketAddr,
-        /// The sender's own block, as far as queue pairs of it may access your memory.
-        block: u16,
     },
     /// I read that memory from now on. With it come the descriptors of a bell that wakes me (a datagram socket), and of
     /// what I publish, if I do.
@@ -85,7 +83,6 @@ impl<'a> Message<'a> {
             },
             OFFER_LANE => Message::OfferLane {
                 from: reader.socket_address()?,
-                block: reader.u16()?,
             },
             LANE_TAKEN => Message::LaneTaken,
             LANE_REFUSED => Message::LaneRefused,
@@ -131,10 +128,9 @@ impl<'a> Message<'a> {
                 header.put(&udp_port.to_be_bytes());
                 (header, &[])
             }
-            Message::OfferLane { from, block } => {
+            Message::OfferLane { from } => {
                 header.put(&[OFFER_LANE]);
                 header.put_socket_address(*from);
-                header.put(&block.to_be_bytes());
                 (header, &[])
             }
             Message::LaneTaken => {
@@ -282,7 +278,7 @@ mod tests {
     proptest! {
         #[test]
         fn anything_at_all_can_be_decoded_without_panic(
-            version in 1_u8..5, kind in 0_u8..11, rest in prop::collection::vec(any::<u8>(), 0..100),
+            version in 1_u8..6, kind in 0_u8..11, rest in prop::collection::vec(any::<u8>(), 0..100),
         ) {
             let bytes = [&[version, kind][..], &rest].concat();
             if let Some(message) = Message::decode(&bytes) {
@@ -296,7 +292,7 @@ mod tests {
             let messages = [
                 Message::WhereAreYou,
                 Message::IAm { udp_port },
-                Message::OfferLane { from, block: udp_port },
+                Message::OfferLane { from },
                 Message::LaneTaken,
                 Message::LaneRefused,
                 Message::MapMemory { key, number },

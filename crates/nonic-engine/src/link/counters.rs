@@ -9,11 +9,9 @@ nonic_core::counters! {
         send_errors,
         /// Calls that brought packets, or bytes of a stream, from the kernel.
         receives,
-        /// Records, and batches of packets, that went through memory to another process of this host.
+        /// Records that went through memory to another process of this host.
         lane_sends,
-        /// Batches through memory that were lost because nobody read them.
-        lane_drops,
-        /// Records, and batches of packets, that came through memory from another process of this host.
+        /// Records that came through memory from another process of this host.
         lane_receives,
         /// TCP connections that peers opened.
         streams_accepted,

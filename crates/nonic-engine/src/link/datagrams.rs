@@ -15,7 +15,7 @@ pub struct Datagrams<'a> {
     pub stride: usize,
     /// All of them, end to end.
     pub bytes: &'a [u8],
-    /// Whether they have checksums: all do that came over a network.
+    /// Whether their checksums count: those of packets that `NONIC_FAULTS` changed so that nobody notices do not.
     pub sealed: bool,
 }
 

@@ -1,8 +1,8 @@
 //! A link in memory, for tests: the test puts packets in, the link keeps what is sent, and has as much room as the test
 //! says.
 
-use super::lane::BATCHES_PER_CALL;
-use super::{Datagrams, Deliver, Link, LinkCounters, Notice, Presence, Sources};
+use super::lane::RECORDS_PER_CALL;
+use super::{Datagrams, Deliver, ExecuteRecord, Link, LinkCounters, Notice, Presence, Sources};
 use crate::host::demultiplex::{self, Owner};
 use crate::host::{Block, ClaimError, PortState};
 use crate::netdev::LocalAddress;
@@ -20,8 +20,8 @@ pub(crate) struct MemoryLink(Arc<Mutex<State>>, IpAddr);
 #[derive(Default)]
 struct State {
     arriving: VecDeque<(SocketAddr, usize, Vec<u8>)>,
-    /// Batches in a lane that leads here; no thread is woken for them.
-    in_lane: VecDeque<Vec<u8>>,
+    /// Records in a lane that leads here; no thread is woken for them, and they make no sense.
+    in_lane: usize,
     sent: Vec<(Transmit, Vec<u8>)>,
     room: usize,
     blocks: Vec<Block>,
@@ -57,14 +57,14 @@ impl MemoryLink {
         self.state().arriving.push_back((src, stride, bytes.to_vec()));
     }
 
-    /// So many batches come through a lane. They are no packets.
-    pub(crate) fn arrive_in_lane(&self, batches: usize) {
-        self.state().in_lane.extend((0..batches).map(|_| vec![0; 8]));
+    /// So many records come through a lane.
+    pub(crate) fn arrive_in_lane(&self, records: usize) {
+        self.state().in_lane += records;
     }
 
-    /// How many of them were not received.
+    /// How many of them were not executed.
     pub(crate) fn left_in_lane(&self) -> usize {
-        self.state().in_lane.len()
+        self.state().in_lane
     }
 
     /// Takes what was sent.
@@ -122,20 +122,13 @@ impl Link for MemoryLink {
         Ok(bytes.len())
     }
 
-    fn receive_from_lanes(&mut self, deliver: &mut Deliver<'_>) -> u64 {
-        let waiting = self.left_in_lane().min(BATCHES_PER_CALL);
-        let batches: Vec<Vec<u8>> = self.state().in_lane.drain(..waiting).collect();
-        for bytes in &batches {
-            deliver(&Datagrams {
-                src: SocketAddr::new(self.1, PORT),
-                dst_ip: self.1,
-                ecn: 0,
-                stride: bytes.len(),
-                bytes,
-                sealed: false,
-            });
+    fn receive_records(&mut self, execute: &mut ExecuteRecord<'_>) -> u64 {
+        let waiting = self.left_in_lane().min(RECORDS_PER_CALL);
+        self.state().in_lane -= waiting;
+        for _ in 0..waiting {
+            execute((self.1, self.1), &[0; 8], &mut []);
         }
-        batches.len() as u64
+        waiting as u64
     }
 
     fn send(&mut self, _: Time, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {

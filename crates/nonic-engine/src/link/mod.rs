@@ -30,9 +30,8 @@ pub(crate) type ExecuteRecord<'a> = dyn FnMut((IpAddr, IpAddr), &[u8], &mut [u8]
 
 use crate::host::{Block, ClaimError, PortState};
 use crate::netdev::LocalAddress;
-use lane::LaneRoom;
 use nonic_core::cm::ListenerId;
-use nonic_core::{Hop, LaneId, RecordAnswer, Time, Transmit};
+use nonic_core::{LaneId, RecordAnswer, Time, Transmit};
 use std::io;
 use std::net::IpAddr;
 
@@ -60,31 +59,18 @@ pub(crate) trait Link: Send {
     /// Sends a batch as a whole.
     fn send(&mut self, now: Time, transmit: &Transmit, bytes: &[u8]) -> io::Result<()>;
 
-    /// Room for a batch in a [lane] to a peer.
-    fn room(&mut self, _: Time, _: &Hop) -> LaneRoom<'_> {
-        LaneRoom::NoLane
-    }
-
-    /// Sends the batch that was written to the room that was asked for last.
-    fn publish(&mut self, _: &Transmit) {}
-
-    /// Whether packets wait in a lane that leads from this link to itself. No thread is woken for them: the thread that
-    /// sends them also receives them, with [`Link::receive_from_lanes`], in the same turn.
-    fn has_packets_for_itself(&mut self) -> bool {
+    /// Whether records wait in a lane that leads from this link to itself. No thread is woken for them: the thread that
+    /// writes them also executes them, with [`Link::receive_records`], in the same turn.
+    fn has_records_for_itself(&self) -> bool {
         false
     }
 
-    /// Receives what came through lanes: packets without checksums. How many batches.
-    fn receive_from_lanes(&mut self, _: &mut Deliver<'_>) -> u64 {
-        0
-    }
-
-    /// Executes records that came through lanes. How many.
+    /// Executes records that came through [lanes](lane). How many.
     fn receive_records(&mut self, _: &mut ExecuteRecord<'_>) -> u64 {
         0
     }
 
-    /// A thread is about to sleep: a peer that sends on a lane must wake it. Whether packets wait already.
+    /// A thread is about to sleep: a peer that writes to a lane must wake it. Whether records wait already.
     fn fall_asleep(&mut self) -> bool {
         false
     }

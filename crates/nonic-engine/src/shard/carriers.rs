@@ -1,7 +1,7 @@
 //! What carries a NIC's bytes: links for packets, streams for iWARP.
 //!
 //! A shard asks all of them alike: to look for input, to send, when they are due, what they counted. A queue pair's transport decides
-//! which of them it uses; the core says what is to be moved in the words of each ([`Nic::poll_transmit_into`], [`Nic::poll_stream_event`]).
+//! which of them it uses; the core says what is to be moved in the words of each ([`Nic::poll_transmit`], [`Nic::poll_stream_event`]).
 //! A device has links or streams.
 
 use super::send_buffer::SendBuffer;
@@ -27,9 +27,8 @@ pub(super) struct Carriers {
     pub(super) stalled: Option<Transmit>,
     /// The last call stopped sending with more to send.
     pub(super) unsent: bool,
-    /// The last look at records, and at packets, in lanes took as many as it may. There may be more, of which no descriptor tells.
-    pub(super) unread_records: bool,
-    pub(super) unread_packets: bool,
+    /// The last look at lanes took as many records as it may. There may be more, of which no descriptor tells.
+    pub(super) unread: bool,
 }
 
 impl Carriers {
@@ -42,8 +41,7 @@ impl Carriers {
             out: SendBuffer::new(),
             stalled: None,
             unsent: false,
-            unread_records: false,
-            unread_packets: false,
+            unread: false,
         }
     }
 
@@ -65,11 +63,6 @@ impl Carriers {
     /// Whether any descriptor may have something: one system call in place of one for each.
     pub(super) fn may_be_readable(&self) -> bool {
         self.poller.as_ref().is_none_or(|poller| poller.is_readable())
-    }
-
-    /// Whether a look at lanes may have left something there.
-    pub(super) fn has_unread(&self) -> bool {
-        self.unread_records || self.unread_packets
     }
 
     /// Whether there is something to send though no descriptor says so.
@@ -109,9 +102,9 @@ impl Carriers {
         self.links.iter_mut().for_each(|link| link.wake(others_sleep));
     }
 
-    /// Whether packets wait that its links sent to themselves.
-    pub(super) fn has_packets_for_itself(&mut self) -> bool {
-        self.links.iter_mut().any(|link| link.has_packets_for_itself())
+    /// Whether records wait that its shard wrote to itself.
+    pub(super) fn has_records_for_itself(&self) -> bool {
+        self.links.iter().any(|link| link.has_records_for_itself())
     }
 
     /// Makes visible to others what was recorded.

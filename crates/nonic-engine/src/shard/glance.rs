@@ -1,7 +1,7 @@
 //! The glance: a cheap poll of the source that was busy last, for a thread that polls in a loop and finds nothing most of
 //! the time.
 //!
-//! An empty glance is one system call and little else. While packets come through [lanes](crate::link::lane) it is none at
+//! An empty glance is one system call and little else. While records come through [lanes](crate::link::lane) it is none at
 //! all: sockets are then polled when it is time, whether or not lanes bring something. Above all a glance does not read the
 //! clock, which costs a tenth of such a call or, where the clock is paravirtual, as much as the call. The time is needed
 //! once a packet has come, and for timers every [`CLOCK_INTERVAL`] glances, or [`LANE_CLOCK_INTERVAL`] while lanes are in use. So a timer may be served that many glances
@@ -16,7 +16,7 @@ use nonic_core::Time;
 
 /// The clock is read every so many looks. A divisor of the interval at which quiet sources are looked at.
 const CLOCK_INTERVAL: u32 = 8;
-/// The same while packets come through lanes, where a look is no system call.
+/// The same while records come through lanes, where a look is no system call.
 const LANE_CLOCK_INTERVAL: u32 = 64;
 
 /// What came of a glance.
@@ -74,17 +74,6 @@ impl Shard {
         }
         if self.exchange_records(&clock) {
             return self.follow_up_records(&clock);
-        }
-        let in_lanes = match self.schedule.expects_packets_in_lanes() {
-            true => self.receive_from_lanes(&clock),
-            false => None,
-        };
-        if let Some(now) = in_lanes {
-            self.clock_read = now;
-            if self.schedule.take_socket_time(now) {
-                self.receive(now, self.schedule.hot());
-            }
-            return self.follow_up(now, effort, true, false).into();
         }
         if self.schedule.is_on_lanes() {
             return Glance::Nothing;

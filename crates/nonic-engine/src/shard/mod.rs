@@ -20,7 +20,6 @@ pub(crate) mod connections;
 mod failure;
 mod glance;
 pub(crate) mod map;
-mod outlet;
 pub(crate) mod published;
 mod receive;
 mod schedule;
@@ -121,7 +120,7 @@ impl Machine for Shard {
     }
 
     fn is_behind(&self) -> bool {
-        self.carriers.is_behind() || self.carriers.has_unread()
+        self.carriers.is_behind() || self.carriers.unread
     }
 
     fn has_deferred(&self) -> bool {
@@ -276,7 +275,6 @@ impl Shard {
         self.schedule.count();
         self.clock_read = now;
         let mut worked = self.exchange_records(&|| now);
-        worked |= self.receive_from_lanes(|| now).is_some();
         if self.schedule.take_socket_turn(now, effort == Effort::Full) {
             worked |= self.receive(now, self.schedule.hot());
         }
@@ -380,7 +378,7 @@ impl Shard {
         !sooner && self.nic.ready_queue_pairs() == 0 && !self.nic.has_news()
     }
 
-    /// Whether packets come through lanes, at present.
+    /// Whether records come through lanes, at present.
     pub(crate) fn is_on_lanes(&self) -> bool {
         self.schedule.is_on_lanes()
     }
@@ -457,7 +455,6 @@ impl Shard {
         // What the peer sent before it disconnected may wait in another source: its last acknowledgements above all,
         // without which requests would seem to have failed that were done.
         self.finish_records(now);
-        self.receive_from_lanes(|| now);
         self.receive(now, self.schedule.hot());
         self.receive_elsewhere(now);
         let failed = QpAttributes {

@@ -4,7 +4,7 @@
 
 use super::Shard;
 use crate::host::demultiplex;
-use crate::link::lane::BATCHES_PER_CALL;
+use crate::link::lane::RECORDS_PER_CALL;
 use crate::link::{Datagrams, Notice};
 use crate::os::descriptors;
 use nonic_core::{Arrival, Nic, Time};
@@ -31,24 +31,6 @@ impl Shard {
         worked
     }
 
-    /// Takes what came through lanes. When that was, if anything did; without, the clock is not read.
-    pub(super) fn receive_from_lanes(&mut self, clock: impl Fn() -> Time) -> Option<Time> {
-        let Shard { nic, carriers, .. } = self;
-        let (mut read, mut batches) = (None, 0);
-        for link in &mut carriers.links {
-            batches += link.receive_from_lanes(&mut |datagrams| {
-                take(nic, *read.get_or_insert_with(&clock), datagrams);
-            });
-        }
-        carriers.unread_packets = batches >= BATCHES_PER_CALL as u64;
-        let now = read?;
-        self.schedule.used_lane();
-        if self.nic.has_management() {
-            self.exchange_messages(now);
-        }
-        Some(now)
-    }
-
     /// Executes records that came through lanes, and takes the answers to those of ours. Whether there were any. Neither needs a clock,
     /// but for what is out of the ordinary.
     #[inline]
@@ -61,11 +43,11 @@ impl Shard {
                 nic.handle_record(recent, addresses, request, room)
             });
         }
-        carriers.unread_records = executed >= BATCHES_PER_CALL as u64;
+        carriers.unread = executed >= RECORDS_PER_CALL as u64;
         let answered = nic.handle_answers(recent, clock);
         let worked = executed > 0 || answered > 0;
         if worked {
-            self.schedule.used_records();
+            self.schedule.used_lanes();
         }
         worked
     }

@@ -1,6 +1,6 @@
 //! When a shard looks at which source of packets.
 //!
-//! A thread that polls looks mostly at the source that was busy last, and at the quiet ones now and then. While packets come through
+//! A thread that polls looks mostly at the source that was busy last, and at the quiet ones now and then. While records come through
 //! lanes, where a look is no system call, sockets are looked at by the clock. It knows nothing of links; it counts and compares.
 
 use nonic_core::Time;
@@ -8,9 +8,7 @@ use std::time::Duration;
 
 /// The sources that were quiet lately are looked at every so many calls.
 const QUIET_SOURCE_INTERVAL: u32 = 128;
-/// While records come through lanes, packets there are looked for every so many calls.
-const LANE_PACKET_INTERVAL: u32 = 4;
-/// While packets come through lanes, sockets are looked at this often, and quiet sources this often.
+/// While records come through lanes, sockets are looked at this often, and quiet sources this often.
 const SOCKET_PERIOD: Duration = Duration::from_micros(20);
 const QUIET_SOURCE_PERIOD: Duration = Duration::from_micros(500);
 
@@ -22,10 +20,8 @@ pub(super) type Source = (usize, usize);
 pub(super) struct SourceSchedule {
     /// The source that had packets last.
     hot: Source,
-    /// The last packets came through a lane, or left on one: sockets are looked at less often.
+    /// What came last were records, or their answers: sockets are looked at less often.
     on_lanes: bool,
-    /// What came through a lane last was a record: packets in lanes are looked for less often.
-    on_records: bool,
     /// When sockets, and when all sources, are to be looked at while that is so.
     sockets_due: Time,
     quiet_due: Time,
@@ -41,7 +37,6 @@ impl SourceSchedule {
         SourceSchedule {
             hot: (0, 0),
             on_lanes: false,
-            on_records: false,
             sockets_due: Time::ZERO,
             quiet_due: Time::ZERO,
             looks: 0,
@@ -61,22 +56,12 @@ impl SourceSchedule {
         self.on_lanes = false;
     }
 
-    /// Packets came through a lane, or left on one.
-    pub(super) fn used_lane(&mut self) {
-        (self.on_lanes, self.on_records) = (true, false);
-    }
-
     /// Records, or their answers, came through a lane.
-    pub(super) fn used_records(&mut self) {
-        (self.on_lanes, self.on_records) = (true, true);
+    pub(super) fn used_lanes(&mut self) {
+        self.on_lanes = true;
     }
 
-    /// Whether the next look is one for packets in lanes.
-    pub(super) fn expects_packets_in_lanes(&self) -> bool {
-        !self.on_records || self.is_next_of_every(LANE_PACKET_INTERVAL)
-    }
-
-    /// Whether packets come through lanes, at present.
+    /// Whether records come through lanes, at present.
     pub(super) fn is_on_lanes(&self) -> bool {
         self.on_lanes
     }
@@ -99,15 +84,6 @@ impl SourceSchedule {
     /// Whether the socket that was busy last is to be looked at. If so, it is taken to be.
     pub(super) fn take_socket_turn(&mut self, now: Time, full: bool) -> bool {
         let due = !self.on_lanes || full || now >= self.sockets_due;
-        if due {
-            self.sockets_due = now + SOCKET_PERIOD;
-        }
-        due
-    }
-
-    /// Whether sockets are due by the clock. If so, they are taken to be looked at.
-    pub(super) fn take_socket_time(&mut self, now: Time) -> bool {
-        let due = now >= self.sockets_due;
         if due {
             self.sockets_due = now + SOCKET_PERIOD;
         }

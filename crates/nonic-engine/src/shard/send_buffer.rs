@@ -1,4 +1,4 @@
-//! The send buffer, where batches are written that do not go through a lane.
+//! The send buffer, where batches of packets are written.
 
 use nonic_core::MAX_BATCH_LEN;
 

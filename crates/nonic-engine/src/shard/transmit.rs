@@ -4,7 +4,6 @@
 //! send.
 
 use super::Shard;
-use super::outlet::{Place, ShardOutlet};
 use crate::os::descriptors;
 use nonic_core::{MAX_BATCH_PACKETS, Time, Transmit};
 use std::io;
@@ -34,19 +33,12 @@ impl Shard {
             if self.carriers.stalled.is_some() {
                 break;
             }
-            let Some((transmit, place)) = self.next_batch(now) else {
-                // A queue pair that is still ready found no room in a lane.
+            let Some(transmit) = self.next_batch(now) else {
+                // A queue pair that is still ready has more to do without packets.
                 self.carriers.unsent = self.nic.ready_queue_pairs() > 0;
                 break;
             };
-            match place {
-                Place::Buffer => self.send(now, &transmit),
-                Place::Lane(link) => {
-                    self.schedule.used_lane();
-                    self.carriers.links[link].publish(&transmit);
-                }
-                Place::Nowhere => self.carriers.past.lane_drops += 1,
-            }
+            self.send(now, &transmit);
             worked = true;
             if self.nic.ready_queue_pairs() == 0 && !self.common.connections.has_output() {
                 self.carriers.unsent = false;
@@ -56,22 +48,21 @@ impl Shard {
         worked
     }
 
-    /// Receives what this shard sent to itself, and sends what follows from it: where both ends are ours, no other thread
+    /// Executes the records that this shard wrote to itself, and sends what follows from it: where both ends are ours, no other thread
     /// is needed. What is left after a while keeps the shard behind, so that it goes on soon.
     pub(super) fn deliver_to_itself(&mut self, now: Time) {
         for _ in 0..ROUNDS_PER_FLUSH {
-            if !self.carriers.has_packets_for_itself() {
+            if !self.carriers.has_records_for_itself() {
                 return;
             }
             self.exchange_records(&|| now);
-            self.receive_from_lanes(|| now);
             self.transmit(now);
         }
-        self.carriers.unsent |= self.carriers.has_packets_for_itself();
+        self.carriers.unsent |= self.carriers.has_records_for_itself();
     }
 
-    /// Writes the next batch; and where to.
-    fn next_batch(&mut self, now: Time) -> Option<(Transmit, Place)> {
+    /// Writes the next batch to the send buffer.
+    fn next_batch(&mut self, now: Time) -> Option<Transmit> {
         let batch = self.write_batch(now);
         if batch.is_some() || !self.common.connections.has_output() {
             return batch;
@@ -81,11 +72,9 @@ impl Shard {
         self.write_batch(now)
     }
 
-    fn write_batch(&mut self, now: Time) -> Option<(Transmit, Place)> {
+    fn write_batch(&mut self, now: Time) -> Option<Transmit> {
         let Shard { nic, carriers, .. } = self;
-        let mut outlet = ShardOutlet::new(now, &mut carriers.links, &mut carriers.out);
-        let transmit = nic.poll_transmit_into(now, MAX_BATCH_PACKETS, &mut outlet)?;
-        Some((transmit, outlet.place()))
+        nic.poll_transmit(now, MAX_BATCH_PACKETS, carriers.out.bytes_mut())
     }
 
     fn send(&mut self, now: Time, transmit: &Transmit) {

@@ -15,9 +15,9 @@ pub(crate) struct LaneTerms {
 }
 
 impl LaneTerms {
-    /// For a third of all seeds.
-    pub(super) fn draw(prng: &mut Prng) -> Option<Self> {
-        if !prng.percent(33) {
+    /// For a third of all seeds, and those that cannot do without.
+    pub(super) fn draw(prng: &mut Prng, needed: bool) -> Option<Self> {
+        if !prng.percent(33) && !needed {
             return None;
         }
         Some(LaneTerms {

@@ -1,4 +1,4 @@
-//! Plans lanes: which seeds have them. Then reliable connections go through records instead of packets.
+//! Plans lanes: which seeds have them. Then most goes through records instead of packets. Direct access needs them.
 //!
 //! All of it is drawn from a generator of its own: what else a seed means does not depend on it.
 
@@ -10,7 +10,7 @@ impl Plan {
     /// Gives the plan of a seed lanes, if it has any.
     pub(super) fn plan_lanes(&mut self, seed: u64) {
         let mut prng = Prng::new(seed ^ 0x6c_616e_6573_0000);
-        self.scenario.lanes = LaneTerms::draw(&mut prng);
+        self.scenario.lanes = LaneTerms::draw(&mut prng, self.scenario.direct.is_some());
         let Some(terms) = self.scenario.lanes else {
             return;
         };

@@ -10,21 +10,25 @@
 //! | 8–11 | immediate data, or the key to invalidate |
 //! | 12–15 | XRC: the shared receive queue |
 //! | 16–31 | if it names memory: address, key and length, 8 + 4 + 4 bytes |
+//! | 16–23 | a datagram: the Q_Key and the sender's queue pair, 4 bytes each |
 //! | 32–47 | an atomic: what to swap in or to add, and what to compare with; a FLUSH: its effects and its extent, in the first two bytes |
 //!
 //! Reading one is total: what another process writes cannot make it fail in any other way than by `None`.
 
 use crate::roce::context::RoceContext;
 use crate::roce::segment::Segment;
-use crate::verbs::work::{RemoteAddress, SendFlags, SendOp};
+use crate::verbs::work::{Destination, RemoteAddress, SendFlags, SendOp};
 use crate::verbs::wqe::SendWqe;
-use nonic_wire::{AtomicEth, Bth, Feth, HeaderSet, Headers, Opcode, Packet, Psn, Qpn, Reth};
+use nonic_wire::{AtomicEth, Bth, Deth, Feth, HeaderSet, Headers, Opcode, Packet, Psn, Qpn, Reth, Service};
 
 /// Bytes that every header has.
 const BASE: usize = 16;
 /// Where memory is named, and the bytes that this takes.
 const MEMORY: usize = BASE;
 const MEMORY_END: usize = MEMORY + 16;
+/// Where the Q_Key and the sender of a datagram are.
+const SENDER: usize = BASE;
+const SENDER_END: usize = SENDER + 8;
 /// Where the operands of an atomic are, or what a FLUSH is to do.
 const OPERANDS: usize = MEMORY_END;
 const OPERANDS_END: usize = OPERANDS + 16;
@@ -46,6 +50,7 @@ pub(crate) struct RecordHeader {
     pub(crate) extra: u32,
     pub(crate) srqn: u32,
     pub(crate) memory: Reth,
+    pub(crate) datagram: Deth,
     /// What an atomic swaps in or adds, and what it compares with.
     pub(crate) operands: (u64, u64),
     pub(crate) flush: Feth,
@@ -54,7 +59,7 @@ pub(crate) struct RecordHeader {
 impl RecordHeader {
     /// That of a part of a request. The part of a READ is what is asked for.
     #[inline]
-    pub(super) fn of(roce: &RoceContext, wqe: &SendWqe, part: &Segment, number: Psn) -> Self {
+    pub(crate) fn of(roce: &RoceContext, wqe: &SendWqe, part: &Segment, number: Psn) -> Self {
         let opcode = Opcode::new(roce.common.service, part.operation(wqe.op));
         let mut header = RecordHeader {
             opcode: opcode.expect("the service offers what was posted"),
@@ -62,11 +67,15 @@ impl RecordHeader {
             number,
             solicited: part.last && wqe.flags.contains(SendFlags::SOLICITED),
             extra: 0,
-            srqn: wqe.destination.as_ref().map_or(0, |srq| srq.qpn.value()),
+            srqn: 0,
             memory: Reth::default(),
+            datagram: Deth::default(),
             operands: (0, 0),
             flush: Feth::default(),
         };
+        if let Some(destination) = &wqe.destination {
+            header.address(roce, destination);
+        }
         match wqe.op {
             SendOp::Send | SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => {}
             SendOp::SendWithImmediate(extra) | SendOp::SendWithInvalidate(extra) => header.extra = extra,
@@ -104,12 +113,26 @@ impl RecordHeader {
         header
     }
 
+    /// Fills in which SRQ an extended connection's request is for, or where a datagram goes.
+    fn address(&mut self, roce: &RoceContext, destination: &Destination) {
+        match roce.common.service {
+            Service::Xrc => self.srqn = destination.qpn.value(),
+            _ => {
+                self.dest_qpn = destination.qpn;
+                self.datagram = destination.deth(roce);
+            }
+        }
+    }
+
     /// How long the header of an opcode is.
     #[inline]
     pub(crate) fn length_of(opcode: Opcode) -> usize {
         let headers = opcode.headers();
         if !headers.intersects(NAMING) {
-            return BASE;
+            return match headers.contains(HeaderSet::DETH) {
+                true => SENDER_END,
+                false => BASE,
+            };
         }
         match headers.intersects(OPERATING) {
             true => OPERANDS_END,
@@ -131,7 +154,10 @@ impl RecordHeader {
         put32(out, 4, self.number.value() | solicited);
         put32(out, 8, self.extra);
         put32(out, 12, self.srqn);
-        if length > MEMORY {
+        if length == SENDER_END {
+            put32(out, SENDER, self.datagram.qkey);
+            put32(out, SENDER + 4, self.datagram.src_qp.value());
+        } else if length > MEMORY {
             put64(out, MEMORY, self.memory.va);
             put32(out, MEMORY + 8, self.memory.rkey);
             put32(out, MEMORY + 12, self.memory.dma_len);
@@ -161,9 +187,16 @@ impl RecordHeader {
             extra: word32(base, 8),
             srqn: word32(base, 12),
             memory: Reth::default(),
+            datagram: Deth::default(),
             operands: (0, 0),
             flush: Feth::default(),
         };
+        if header.len() == SENDER_END {
+            parsed.datagram = Deth {
+                qkey: word32(header, SENDER),
+                src_qp: Qpn::new(word32(header, SENDER + 4)),
+            };
+        }
         if let Some(named) = header.get(MEMORY..MEMORY_END) {
             parsed.memory = Reth {
                 va: word64(named, 0),
@@ -191,6 +224,7 @@ impl RecordHeader {
         let mut headers = Headers::new(Bth::new(self.opcode, self.dest_qpn, self.number));
         headers.bth.solicited = self.solicited;
         headers.xrc_srqn = self.srqn;
+        headers.deth = self.datagram;
         headers.feth = self.flush;
         headers.reth = self.memory;
         headers.atomic = AtomicEth {
@@ -253,9 +287,14 @@ mod tests {
             any::<u32>(),
         );
         let memory = (any::<u64>(), any::<u32>(), any::<u32>());
-        let rest = (any::<(u64, u64)>(), any::<(u8, u8)>());
+        let rest = (any::<(u64, u64)>(), any::<(u8, u8)>(), any::<(u32, u32)>());
         (prop::sample::select(Opcode::ALL), numbers, memory, rest).prop_map(
-            |(opcode, (dest, number, solicited, extra, srqn), (va, rkey, dma_len), (operands, flush))| {
+            |(
+                opcode,
+                (dest, number, solicited, extra, srqn),
+                (va, rkey, dma_len),
+                (operands, flush, (qkey, sender)),
+            )| {
                 let set = opcode.headers();
                 let only = |wanted: HeaderSet| set.contains(wanted);
                 let names = only(HeaderSet::RETH) || only(HeaderSet::ATOMIC) || only(HeaderSet::FETH);
@@ -269,6 +308,13 @@ mod tests {
                     memory: match names {
                         true => Reth { va, rkey, dma_len },
                         false => Reth::default(),
+                    },
+                    datagram: match only(HeaderSet::DETH) {
+                        true => Deth {
+                            qkey,
+                            src_qp: Qpn::new(sender),
+                        },
+                        false => Deth::default(),
                     },
                     operands: match only(HeaderSet::ATOMIC) {
                         true => operands,

@@ -12,11 +12,13 @@
 //! says so in its answer; then the requester goes back to it, and what it wrote behind it is ignored. For want of a receive (RNR), the
 //! answer says how long to wait before the record is written again, and the program's `rnr_retry` says how often (`patience`).
 
+mod direct;
 mod header;
 mod patience;
 mod requester;
 mod responder;
 
+pub(crate) use direct::is_direct;
 pub(crate) use header::RecordHeader;
 pub(crate) use requester::{RecordRequester, Written};
 pub(crate) use responder::RecordResponder;

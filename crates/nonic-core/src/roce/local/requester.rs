@@ -10,6 +10,7 @@
 //! - While nothing is under way, a WRITE, READ or atomic may be executed in the memory of the peer, without a record
 //!   ([`DirectState`]). It takes no number: the peer need not know of it.
 
+use super::direct::{DirectProgress, DirectState, LONGEST_RUN, Moved, follows, is_direct};
 use super::header::RecordHeader;
 use super::patience::{Due, Patience};
 use crate::lanes::{LaneId, RecordAnswer, RecordTag};
@@ -18,9 +19,7 @@ use crate::record::QpEvent;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::Fatal;
-use crate::roce::rc::{
-    DirectProgress, DirectState, LONGEST_RUN, Moved, RequesterTroubles, follows, is_direct,
-};
+use crate::roce::rc::RequesterTroubles;
 use crate::roce::request_packet::packets_of;
 use crate::roce::segment::Segment;
 use crate::time::Time;
@@ -86,6 +85,10 @@ pub(crate) enum Written {
     Direct(u32),
     /// There is one, and the lane is full.
     Full,
+    /// There was one for a reader that does not read, of a service that may lose it.
+    Dropped,
+    /// What comes next goes as a packet.
+    Packets,
     /// Nothing to write until something happens.
     Idle,
     /// The queue pair failed: flush it.
@@ -259,8 +262,7 @@ impl RecordRequester {
         nic: &mut NicResources<'_>,
         wqe: &SendWqe,
     ) -> Option<Result<(), Fatal>> {
-        // The target of records expects its first one, as far as direct access is concerned.
-        let status = match self.direct.execute(roce, nic, wqe, (roce.sq_psn, None))? {
+        let status = match self.direct.execute(roce, nic, wqe)? {
             Moved::Piece(_) => return None,
             Moved::All(_) => Status::Success,
             Moved::Lost(status) => status,
@@ -298,7 +300,7 @@ impl RecordRequester {
         let run = self.run_length(roce, nic);
         if run > 1 {
             let wqes = self.queue.iter().take(run).map(Queued::wqe);
-            let (executed, bytes) = self.direct.execute_run(roce, nic, wqes, roce.sq_psn);
+            let (executed, bytes) = self.direct.execute_run(roce, nic, wqes);
             if executed > 0 {
                 self.signs += 1;
                 self.patience.progressed(roce);
@@ -306,11 +308,7 @@ impl RecordRequester {
                 return Some(Written::Direct(bytes));
             }
         }
-        // The target of records expects its first one, as far as direct access is concerned.
-        match self
-            .direct
-            .execute(roce, nic, &request.wqe, (roce.sq_psn, None))?
-        {
+        match self.direct.execute(roce, nic, &request.wqe)? {
             Moved::Piece(bytes) => Some(Written::Direct(bytes)),
             Moved::All(bytes) => {
                 self.signs += 1;

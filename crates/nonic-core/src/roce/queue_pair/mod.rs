@@ -107,12 +107,13 @@ impl RoceQueuePair {
         if timer == Timer::Pace {
             return self.pacer.next().filter(|_| self.has_unsent());
         }
-        let ServiceMachine::Rc { requester, responder } = &self.machine else {
-            return None;
-        };
-        match timer {
-            Timer::Gap => responder.deadline(),
-            timer => requester.deadline(timer),
+        match (&self.machine, timer) {
+            (ServiceMachine::Rc { responder, .. }, Timer::Gap) => responder.deadline(),
+            (ServiceMachine::Rc { requester, .. }, timer) => requester.deadline(timer),
+            (ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. }, Timer::Retransmit) => {
+                sender.deadline()
+            }
+            _ => None,
         }
     }
 
@@ -188,7 +189,7 @@ impl RoceQueuePair {
                     nic.counters.rx_unclaimed += 1;
                     Ok(())
                 } else {
-                    responder.handle(roce, nic, packet, self.published.is_some())
+                    responder.handle(roce, nic, packet)
                 }
             }
             ServiceMachine::Uc { receiver, .. } => receiver.handle(roce, nic, packet),
@@ -216,12 +217,16 @@ impl RoceQueuePair {
 
     /// Runs what is due.
     pub(crate) fn handle_timeout(&mut self, nic: &mut NicResources<'_>) {
-        let ServiceMachine::Rc { requester, responder } = &mut self.machine else {
-            return;
-        };
-        responder.handle_timeout(nic);
-        if let Err(Fatal) = requester.handle_timeout(&self.roce, nic) {
-            self.enter_error(nic);
+        match &mut self.machine {
+            ServiceMachine::Rc { requester, responder } => {
+                responder.handle_timeout(nic);
+                if let Err(Fatal) = requester.handle_timeout(&self.roce, nic) {
+                    self.enter_error(nic);
+                }
+            }
+            ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => {
+                sender.handle_timeout(nic.now);
+            }
         }
     }
 
@@ -247,7 +252,6 @@ impl RoceQueuePair {
                     match requester.emit(roce, nic, batch, out) {
                         Emit::Packet(length) => Emit::Packet(length),
                         Emit::Failed => Emit::Failed,
-                        Emit::Direct(bytes) => Emit::Direct(bytes),
                         blocked => match responder.emit(roce, nic, batch, out) {
                             Emit::Idle => blocked,
                             other => other,
@@ -262,7 +266,6 @@ impl RoceQueuePair {
         };
         match emitted {
             Emit::Packet(length) => self.pacer.on_sent(nic.now, length),
-            Emit::Direct(length) => self.pacer.on_sent(nic.now, length as usize),
             Emit::Failed => self.send_failed(nic),
             _ => {}
         }
@@ -352,10 +355,7 @@ impl RoceQueuePair {
             return None;
         };
         let (expected, msn, kin) = match responder {
-            RcResponder::Packets(responder) => {
-                responder.settle(&self.roce, nic);
-                (responder.expected(), responder.msn(), responder.has_kin())
-            }
+            RcResponder::Packets(responder) => (responder.expected(), responder.msn(), responder.has_kin()),
             // It sends no packets: its records are answered.
             RcResponder::Records(responder) => (responder.expected(), 0, false),
         };
@@ -412,7 +412,7 @@ impl RoceQueuePair {
             (ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. }, QpState::Rts)
                 if roce.common.state == QpState::Rtr =>
             {
-                sender.start(roce);
+                sender.start(roce, nic);
             }
             _ => {}
         }
@@ -437,11 +437,6 @@ impl RoceQueuePair {
     /// A batch is complete: answers that found no room in it begin the next one.
     pub(crate) fn end_batch(&mut self) {
         self.replies_first = self.has_replies();
-    }
-
-    /// Answers to the peer go before anything else from now on, until the batch ends.
-    pub(crate) fn begin_with_replies(&mut self) {
-        self.replies_first = true;
     }
 
     /// Whether it has nothing to send but plain acknowledgements.

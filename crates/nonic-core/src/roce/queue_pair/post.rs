@@ -7,7 +7,7 @@ use crate::queue_pair::{PostError, QpState, check_data};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::Fatal;
-use crate::roce::rc::is_direct;
+use crate::roce::local::is_direct;
 use crate::verbs::work::{RecvRequest, SendOp, SendRequest, Status};
 use nonic_wire::Service;
 
@@ -62,15 +62,14 @@ impl RoceQueuePair {
                     }
                 }
                 RcRequester::Packets(requester) => {
-                    let wqe = self.roce.common.wqe(nic.keys, request);
-                    requester.post(&self.roce, wqe);
-                    if let Err(Fatal) = requester.execute_posted(&self.roce, nic) {
-                        self.enter_error(nic);
-                    }
+                    requester.post(&self.roce, self.roce.common.wqe(nic.keys, request));
                 }
             },
             ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => {
                 sender.post(self.roce.common.wqe(nic.keys, request));
+                if sender.len() == 1 && self.pacer.rate() == 0 {
+                    self.write_record(nic);
+                }
             }
         }
         Ok(())

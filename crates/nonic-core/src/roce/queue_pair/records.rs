@@ -5,19 +5,16 @@ use super::{RoceQueuePair, ServiceMachine};
 use crate::lanes::{LaneId, RecordAnswer};
 use crate::resources::NicResources;
 use crate::roce::emit::Fatal;
-use crate::roce::local::{RecordRequester, Written};
+use crate::roce::local::Written;
 use nonic_wire::Packet;
 
 impl RoceQueuePair {
-    /// The requester, if it writes records.
-    fn record_requester(&mut self) -> Option<&mut RecordRequester> {
-        match &mut self.machine {
-            ServiceMachine::Rc { requester, .. } => requester.as_records(),
-            _ => None,
-        }
+    /// Whether its service answers requests.
+    pub(crate) fn is_reliable(&self) -> bool {
+        matches!(self.machine, ServiceMachine::Rc { .. })
     }
 
-    /// Whether its requests go as records.
+    /// Whether all its requests go as records.
     pub(crate) fn writes_records(&self) -> bool {
         matches!(
             &self.machine,
@@ -30,7 +27,10 @@ impl RoceQueuePair {
 
     /// The lane it writes to.
     pub(crate) fn lane(&mut self) -> Option<LaneId> {
-        self.record_requester().map(|requester| requester.lane())
+        match &mut self.machine {
+            ServiceMachine::Rc { requester, .. } => requester.as_records().map(|requester| requester.lane()),
+            ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => sender.lane(),
+        }
     }
 
     /// Whether it has something to send in packets, though its requests go as records.
@@ -41,17 +41,21 @@ impl RoceQueuePair {
     /// Writes the next record, if there is one, or executes a piece of a request in the peer's memory.
     #[inline]
     pub(crate) fn write_record(&mut self, nic: &mut NicResources<'_>) -> Written {
-        if self.pacer.holds(nic.now) {
-            return Written::Idle;
-        }
-        let ServiceMachine::Rc {
-            requester: RcRequester::Records(requester),
-            ..
-        } = &mut self.machine
-        else {
-            return Written::Idle;
+        let held = self.pacer.holds(nic.now);
+        let written = match &mut self.machine {
+            ServiceMachine::Rc {
+                requester: RcRequester::Packets(_),
+                ..
+            } => return Written::Packets,
+            _ if held => return Written::Idle,
+            ServiceMachine::Rc {
+                requester: RcRequester::Records(requester),
+                ..
+            } => requester.write(&self.roce, nic),
+            ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => {
+                sender.write(&self.roce, nic)
+            }
         };
-        let written = requester.write(&self.roce, nic);
         match written {
             Written::Record(bytes) => {
                 self.roce.common.traffic.sent(1, bytes);
@@ -60,8 +64,8 @@ impl RoceQueuePair {
                 self.pacer.on_sent(nic.now, bytes);
             }
             Written::Direct(bytes) => self.pacer.on_sent(nic.now, bytes as usize),
-            Written::Failed => self.enter_error(nic),
-            Written::Full | Written::Idle => {}
+            Written::Failed => self.send_failed(nic),
+            Written::Full | Written::Idle | Written::Packets | Written::Dropped => {}
         }
         self.report_drained(nic);
         written
@@ -70,8 +74,13 @@ impl RoceQueuePair {
     /// The lane may have room again.
     pub(crate) fn unblock(&mut self) {
         self.blocked = false;
-        if let Some(requester) = self.record_requester() {
-            requester.unblock();
+        match &mut self.machine {
+            ServiceMachine::Rc { requester, .. } => {
+                if let Some(requester) = requester.as_records() {
+                    requester.unblock();
+                }
+            }
+            ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => sender.unblock(),
         }
     }
 
@@ -126,19 +135,26 @@ impl RoceQueuePair {
 
     /// The process that the lane led to has ended.
     pub(crate) fn lose_peer(&mut self, nic: &mut NicResources<'_>) {
-        if let ServiceMachine::Rc {
-            requester: RcRequester::Records(requester),
-            ..
-        } = &mut self.machine
-        {
-            requester.lose_peer(&self.roce, nic);
+        match &mut self.machine {
+            ServiceMachine::Rc { requester, .. } => {
+                if let Some(requester) = requester.as_records() {
+                    requester.lose_peer(&self.roce, nic);
+                }
+            }
+            ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => sender.lose_lane(),
         }
     }
 
     /// Whether a timer is to be set for it, which posting does not do otherwise. Asking takes note of it.
     #[inline]
     pub(crate) fn takes_timer(&mut self) -> bool {
-        self.record_requester()
-            .is_some_and(|requester| std::mem::take(&mut requester.wants_timer))
+        let wants_timer = match &mut self.machine {
+            ServiceMachine::Rc { requester, .. } => match requester.as_records() {
+                Some(requester) => &mut requester.wants_timer,
+                None => return false,
+            },
+            ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => &mut sender.wants_timer,
+        };
+        std::mem::take(wants_timer)
     }
 }

@@ -13,7 +13,7 @@ use crate::roce::rc::{Requester, Responder};
 use crate::roce::window::Share;
 use crate::time::Time;
 use crate::timer::Timer;
-use nonic_wire::{Packet, Psn};
+use nonic_wire::Packet;
 
 /// The half that sends requests.
 #[derive(Debug)]
@@ -210,22 +210,6 @@ impl RcResponder {
         *self = RcResponder::Packets(responder);
     }
 
-    /// The responder of packets, if it is one.
-    pub(super) fn as_packets(&mut self) -> Option<&mut Responder> {
-        match self {
-            RcResponder::Packets(responder) => Some(responder),
-            RcResponder::Records(_) => None,
-        }
-    }
-
-    /// What a peer that accesses memory by itself must think is expected next. Records say nothing about that.
-    pub(super) fn expected_directly(&self, roce: &RoceContext) -> Psn {
-        match self {
-            RcResponder::Packets(responder) => responder.expected(),
-            RcResponder::Records(_) => roce.rq_psn,
-        }
-    }
-
     /// When packets that came early are looked at again.
     pub(super) fn deadline(&self) -> Option<Time> {
         match self {
@@ -240,16 +224,14 @@ impl RcResponder {
         }
     }
 
-    /// Takes a request in a packet. `published` says whether the peer may execute requests by itself.
+    /// Takes a request in a packet.
     pub(super) fn handle(
         &mut self,
         roce: &RoceContext,
         nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
-        published: bool,
     ) -> Result<(), Fatal> {
         match self {
-            RcResponder::Packets(responder) if published => responder.handle_published(roce, nic, packet),
             RcResponder::Packets(responder) => responder.handle(roce, nic, packet),
             RcResponder::Records(_) => {
                 nic.counters.rx_unclaimed += 1;

@@ -7,8 +7,6 @@
 
 mod allowance;
 mod answers;
-mod direct;
-mod direct_state;
 mod early;
 mod execution;
 mod gap;
@@ -27,7 +25,6 @@ mod scoreboard;
 mod sequence;
 mod view;
 
-pub(crate) use direct_state::{DirectProgress, DirectState, LONGEST_RUN, Moved, follows, is_direct};
 pub(crate) use execution::{Execution, Outcome};
 pub use reorder::ReorderConfig;
 pub(crate) use reorder::ReorderMemory;

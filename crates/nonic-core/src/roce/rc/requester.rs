@@ -10,10 +10,7 @@
 //!   overrun our own socket. Chunk borders are fixed per request: a repeated request never spans two, which
 //!   is what responders expect of a duplicate.
 //! - Work completes strictly in order, from the front of the queue (`answers`).
-//! - While nothing is under way, a WRITE, READ or atomic may be executed in the memory of a peer on this host, without packets
-//!   (`direct`).
 
-use super::direct_state::{DirectProgress, DirectState};
 use super::loss_state::LossRecovery;
 use super::retry::{RequesterTimers, RetryPolicy};
 use super::sequence::SequenceCursor;
@@ -50,7 +47,6 @@ pub(crate) struct Requester {
     pub(super) last_sent: Time,
     /// What the peer's window has been told is under way.
     pub(super) share: Share,
-    pub(super) direct: DirectState,
     /// What went wrong since it was started.
     pub(super) troubles: RequesterTroubles,
 }
@@ -169,9 +165,7 @@ impl Requester {
     /// Whether nothing is under way and no request is half sent.
     pub(crate) fn is_drained(&self) -> bool {
         let una = self.sequence.una();
-        self.sequence.is_settled()
-            && self.queue.front().is_none_or(|request| request.first == una)
-            && !self.direct.front.is_begun()
+        self.sequence.is_settled() && self.queue.front().is_none_or(|request| request.first == una)
     }
 
     /// When it wants to be woken.
@@ -229,14 +223,6 @@ impl Requester {
                 self.retry.wait(roce, nic.now, false);
                 return Emit::Idle;
             }
-            if index == 0 && self.waits_for_quiescence(nic, request) {
-                return Emit::Idle;
-            }
-            if index == 0 {
-                if let Some(executed) = self.execute_directly(roce, nic) {
-                    return executed;
-                }
-            }
             return self.emit_packet(roce, nic, index, batch, out);
         }
     }
@@ -250,9 +236,7 @@ impl Requester {
 
     fn may_start(&self, roce: &RoceContext, request: &RcRequest) -> bool {
         let fenced = request.wqe.flags.contains(SendFlags::FENCE) && self.fetches > 0;
-        let begun =
-            self.sequence.is_repeating() || (self.queue.cursor() == 0 && self.direct.front.is_begun());
-        let draining = roce.common.state == QpState::Sqd && !begun;
+        let draining = roce.common.state == QpState::Sqd && !self.sequence.is_repeating();
         !fenced && !draining
     }
 
@@ -395,7 +379,6 @@ impl Requester {
         let messages = self.queue.front().map_or(0, RcRequest::messages);
         if self.queue.complete_front(&roce.common, nic, Status::Success) {
             self.msn = (self.msn + messages) & 0xff_ffff;
-            self.direct.front = DirectProgress::default();
         }
     }
 
@@ -415,7 +398,6 @@ impl Requester {
         self.queue.clear();
         self.retry.stop();
         self.loss.forget_gap();
-        (self.direct.front, self.direct.works) = (DirectProgress::default(), false);
         self.sequence.forget();
         self.rewind(roce, nic);
     }

@@ -6,8 +6,6 @@
 //!   executed again), and so are ATOMIC_WRITE and FLUSH.
 //! - What a request does is [`Execution`]'s to know. Its answer is queued; the engine sends answers before it publishes completions.
 //! - A refusal (NAK) is fatal for the connection, RNR is not.
-//! - A peer on this host may have executed requests by itself. The caller that passes on a packet asks about that first
-//!   (`direct`).
 
 use super::allowance::Allowance;
 use super::execution::{Execution, Outcome, too_many_fetches};

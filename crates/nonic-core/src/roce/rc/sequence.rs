@@ -156,14 +156,6 @@ impl SequenceCursor {
         self.unasked = 0;
     }
 
-    /// The packets up to this one were executed without being sent.
-    pub(super) fn skip_to(&mut self, end: ExtendedPsn) {
-        *self = SequenceCursor {
-            posted: self.posted,
-            ..SequenceCursor::starting_at(end)
-        };
-    }
-
     /// Nothing is posted or under way any more.
     pub(super) fn forget(&mut self) {
         (self.posted, self.sent, self.executed) = (self.una, self.una, self.una);

@@ -17,8 +17,6 @@ impl Requester {
         view.retries_left = self.retry.retries_left();
         view.rnr_retries_left = self.retry.rnr_retries_left();
         view.recovering = self.loss.has_lost();
-        view.direct = self.direct.works;
-        view.traffic.direct_bytes = self.direct.bytes;
         view.troubles.timeouts = self.troubles.timeouts;
         view.troubles.retransmitted_packets = self.troubles.retransmitted_packets;
         view.troubles.naks_received = self.troubles.naks_received;

@@ -1,41 +1,31 @@
 //! Fuzzing of lanes: rings that a hostile process writes, and rings that one reads.
 
-use super::ring::{self, RingWriter};
+use super::memory::{self, LaneMemory};
+use super::ring::RecordWriter;
 use super::{IncomingLanes, LaneLine};
 use crate::host::Block;
-use crate::link::Datagrams;
 use crate::os::hostile_memory::HostileMemory;
 use crate::os::poller::Poller;
 use crate::os::shared_memory::{Others, SharedMemory};
-use nonic_core::RecordAnswer;
+use nonic_core::{Qpn, RecordAnswer, RecordTag};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Where what is in the memory of a lane.
 pub mod layout {
-    use super::super::ring;
+    use super::super::{memory, ring};
 
-    /// How far the writer has written.
-    pub const WRITTEN: usize = ring::WRITTEN;
-    /// How far the reader has read.
-    pub const READ: usize = ring::READ;
     /// Whether the reader sleeps.
-    pub const ASLEEP: usize = ring::ASLEEP;
-    /// How far queue pairs were served directly.
-    pub const NOTES: usize = ring::NOTES;
-    /// The batches.
-    pub const DATA: usize = ring::DATA;
-    /// How many bytes of batches there are room for.
-    pub const RING: usize = ring::RING as usize;
-    /// What batches begin at multiples of.
-    pub const ALIGN: usize = ring::ALIGN;
+    pub const ASLEEP: usize = memory::ASLEEP;
     /// How far records were executed.
-    pub const RECORDS_READ: usize = ring::RECORDS_READ;
+    pub const RECORDS_READ: usize = memory::RECORDS_READ;
     /// The records, and how many bytes of them there are room for.
-    pub const RECORDS: usize = ring::RECORDS;
+    pub const RECORDS: usize = memory::RECORDS;
     /// See there.
-    pub const RECORD_RING: usize = ring::RECORD_RING as usize;
+    pub const RING: usize = memory::RING as usize;
+    /// What records begin at multiples of.
+    pub const ALIGN: usize = ring::ALIGN as usize;
     /// All of it.
-    pub const LEN: usize = ring::LEN;
+    pub const LEN: usize = memory::LEN;
 }
 
 const US: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -50,10 +40,10 @@ pub struct ReaderVictim {
 impl ReaderVictim {
     /// One that has taken a lane, and the memory of that.
     pub fn new() -> (Self, HostileMemory) {
-        let (memory, fd) =
-            SharedMemory::create("nonic-lane", ring::LEN, Others::Write).expect("there is memory");
-        let memory = HostileMemory::new(memory, ring::LEN);
-        memory.poke(0, ring::MAGIC);
+        let (shared, fd) =
+            SharedMemory::create("nonic-lane", memory::LEN, Others::Write).expect("there is memory");
+        let hostile = HostileMemory::new(shared, memory::LEN);
+        hostile.poke(0, memory::MAGIC);
         let line = LaneLine {
             block: Block::FIRST,
             number: 1,
@@ -64,12 +54,7 @@ impl ReaderVictim {
         lanes
             .take(line, SocketAddr::new(US, 9), vec![fd, sender], &poller)
             .expect("it is a lane");
-        (ReaderVictim { lanes, line }, memory)
-    }
-
-    /// Reads what there is, as a poll does. How many batches.
-    pub fn receive(&mut self, deliver: &mut dyn FnMut(&Datagrams<'_>)) -> u64 {
-        self.lanes.receive(deliver)
+        (ReaderVictim { lanes, line }, hostile)
     }
 
     /// Executes records, as a poll does. How many.
@@ -89,32 +74,46 @@ impl ReaderVictim {
     }
 
     /// The sender hangs up.
-    pub fn end(&mut self, deliver: &mut dyn FnMut(&Datagrams<'_>)) {
-        self.lanes.ended(self.line, deliver);
+    pub fn end(&mut self) {
+        self.lanes.ended(self.line);
+    }
+
+    /// Whether the lane is gone.
+    pub fn is_closed(&self) -> bool {
+        self.lanes.fds().count() < 2
     }
 }
 
 /// The writer of a lane whose reader does not keep to the rules.
 #[derive(Debug)]
-pub struct WriterVictim(RingWriter);
+pub struct WriterVictim(RecordWriter);
 
 impl WriterVictim {
     /// One that has made a lane, and the memory of that.
     pub fn new() -> (Self, HostileMemory) {
-        let (writer, fd) = RingWriter::create().expect("there is memory");
-        let memory = SharedMemory::of_another(fd, ring::LEN, Others::Write).expect("it is a lane");
-        (WriterVictim(writer), HostileMemory::new(memory, ring::LEN))
+        let (memory, fd) = LaneMemory::create().expect("there is memory");
+        let theirs = SharedMemory::of_another(fd, memory::LEN, Others::Write).expect("it is a lane");
+        let writer = RecordWriter::new(&memory);
+        (WriterVictim(writer), HostileMemory::new(theirs, memory::LEN))
     }
 
-    /// Sends a batch of such bytes, or of as many as there is room for. How many, `None` for a ring that is broken or full.
-    pub fn send(&mut self, length: usize, byte: u8) -> Option<usize> {
-        if !self.0.has_room().ok()? {
-            return None;
-        }
-        let room = self.0.room();
-        let length = length.clamp(1, room.len());
+    /// Writes a record of so many such bytes, with so much room for the answer. Whether there was room.
+    pub fn send(&mut self, length: usize, answer: usize, byte: u8) -> bool {
+        let length = length.max(1);
+        let Some(room) = self.0.room(length + answer) else {
+            return false;
+        };
         room[..length].fill(byte);
-        self.0.publish(length, length);
-        Some(length)
+        let tag = RecordTag {
+            qpn: Qpn::new(5),
+            attempt: 0,
+        };
+        self.0.publish(length, tag);
+        true
+    }
+
+    /// Takes an answer back. How many bytes came with it, `None` if there is none.
+    pub fn take_answer(&mut self) -> Option<usize> {
+        self.0.take_answer().map(|answered| answered.bytes.len())
     }
 }

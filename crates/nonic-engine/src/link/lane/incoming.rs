@@ -1,10 +1,10 @@
 //! Incoming lanes: the reader's side, for all lanes that end at one address.
 
 use super::MOST;
-use super::record_ring::RecordReader;
-use super::ring::{Batch, Broken, MOST_BATCHES, RingMemory, RingReader};
+use super::memory::{LaneMemory, RING};
+use super::ring::{Broken, RecordReader};
 use crate::host::Block;
-use crate::link::{Datagrams, Deliver, ExecuteRecord};
+use crate::link::ExecuteRecord;
 use crate::os::bell::{Bell, BellRinger};
 use crate::os::poller::Poller;
 use std::io;
@@ -12,11 +12,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Batches, or records, per lane and call, so that none of them can keep the caller.
-pub(crate) const BATCHES_PER_CALL: usize = 16;
-/// Up to this length, a batch is copied before it is looked at. Longer ones are read where they are: their headers are
-/// copied when they are parsed, their payload is copied to where it belongs.
-const COPIED: usize = 512;
+/// Records per lane and call, so that none of them can keep the caller.
+pub(crate) const RECORDS_PER_CALL: usize = 16;
 
 /// Lanes that end at an address.
 #[derive(Debug)]
@@ -30,7 +27,6 @@ pub(crate) struct IncomingLanes {
 
 #[derive(Debug)]
 struct IncomingLane {
-    ring: RingReader,
     records: RecordReader,
     /// What wakes the sender when its records are answered.
     sender: BellRinger,
@@ -38,8 +34,8 @@ struct IncomingLane {
     from: SocketAddr,
     /// The inbox and the line that the lane was offered on: the lane ends with the line.
     line: LaneLine,
-    /// It has, and the lane is closed when the records that were left are executed.
-    ended: bool,
+    /// It has. The lane is closed when the records that were left are executed, and no later than here in the ring.
+    ends_at: Option<u64>,
 }
 
 /// The line that a lane was offered on.
@@ -69,7 +65,7 @@ impl IncomingLanes {
         from: SocketAddr,
         fds: Vec<OwnedFd>,
         poller: &Poller,
-    ) -> io::Result<(Arc<RingMemory>, OwnedFd)> {
+    ) -> io::Result<(Arc<LaneMemory>, OwnedFd)> {
         let [memory, sender] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| io::ErrorKind::InvalidData)?;
         let sender = BellRinger::of_another(sender).ok_or(io::ErrorKind::InvalidData)?;
         let known = self.lanes.iter().any(|lane| lane.line == line);
@@ -78,16 +74,14 @@ impl IncomingLanes {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         let ringer = self.bell(poller)?.ringer()?;
-        let ring = RingReader::open(memory)?;
-        let memory = Arc::clone(ring.memory());
+        let memory = LaneMemory::open(memory)?;
         let records = RecordReader::new(&memory);
         self.lanes.push(IncomingLane {
-            ring,
             records,
             sender,
             from,
             line,
-            ended: false,
+            ends_at: None,
         });
         Ok((memory, ringer))
     }
@@ -120,8 +114,8 @@ impl IncomingLanes {
     pub(crate) fn receive_records(&mut self, execute: &mut ExecuteRecord<'_>) -> u64 {
         let (mut count, mut ended) = (0, false);
         for lane in &mut self.lanes {
-            count += lane.execute(self.local, BATCHES_PER_CALL, execute);
-            ended |= lane.ended;
+            count += lane.execute(self.local, RECORDS_PER_CALL, execute);
+            ended |= lane.ends_at.is_some();
         }
         if ended {
             self.close_ended();
@@ -129,19 +123,12 @@ impl IncomingLanes {
         count
     }
 
-    /// A line has ended: what is left in its lane is delivered, and the lane closed. Its memory.
-    pub(crate) fn ended(&mut self, line: LaneLine, deliver: &mut Deliver<'_>) -> Option<Arc<RingMemory>> {
-        let at = self.lanes.iter().position(|lane| lane.line == line)?;
-        let local = self.local;
-        let lane = &mut self.lanes[at];
-        lane.ended = true;
-        // As much as there can be. A sender may hang up and still go on writing.
-        for _ in 0..MOST_BATCHES {
-            let Ok(Some(())) = lane.read(local, deliver) else {
-                break;
-            };
-        }
-        let memory = Arc::clone(lane.ring.memory());
+    /// A line has ended: its lane is closed as soon as the records that are left in it are executed. Its memory.
+    pub(crate) fn ended(&mut self, line: LaneLine) -> Option<Arc<LaneMemory>> {
+        let lane = self.lanes.iter_mut().find(|lane| lane.line == line)?;
+        // As many as there can be. A sender may hang up and still go on writing.
+        lane.ends_at = Some(lane.records.position() + RING);
+        let memory = Arc::clone(lane.records.memory());
         self.close_ended();
         Some(memory)
     }
@@ -149,31 +136,18 @@ impl IncomingLanes {
     /// Closes lanes that have ended and have no records left.
     #[cold]
     fn close_ended(&mut self) {
-        self.lanes.retain(|lane| !lane.ended || lane.records.is_waiting());
+        self.lanes.retain(|lane| match lane.ends_at {
+            None => true,
+            Some(end) => lane.records.is_waiting() && lane.records.position() < end,
+        });
     }
 
-    /// Delivers what has come. How many batches.
-    #[inline]
-    pub(crate) fn receive(&mut self, deliver: &mut Deliver<'_>) -> u64 {
-        let mut batches = 0;
-        for lane in &mut self.lanes {
-            for _ in 0..BATCHES_PER_CALL {
-                // A broken one keeps its place until its line ends: its sender gets no other.
-                let Ok(Some(())) = lane.read(self.local, deliver) else {
-                    break;
-                };
-                batches += 1;
-            }
-        }
-        batches
-    }
-
-    /// We are about to sleep: a sender that writes must wake us. Whether packets wait already.
+    /// We are about to sleep: a sender that writes must wake us. Whether records wait already.
     pub(crate) fn fall_asleep(&self) -> bool {
         // All of them, though the first has something: waking up asks no questions.
-        self.lanes.iter().fold(false, |waiting, lane| {
-            lane.ring.fall_asleep() | lane.records.is_waiting() | waiting
-        })
+        self.lanes
+            .iter()
+            .fold(false, |waiting, lane| lane.records.fall_asleep() | waiting)
     }
 
     /// A thread that slept is awake and will look; others may still sleep, and must be woken by what comes later.
@@ -185,8 +159,8 @@ impl IncomingLanes {
         for lane in &self.lanes {
             match others_sleep {
                 // What is there already, this thread finds.
-                true => drop(lane.ring.fall_asleep()),
-                false => lane.ring.wake(),
+                true => drop(lane.records.fall_asleep()),
+                false => lane.records.wake(),
             }
         }
     }
@@ -212,29 +186,5 @@ impl IncomingLane {
             self.sender.ring();
         }
         count as u64
-    }
-
-    /// Delivers one batch, if there is one.
-    #[inline]
-    fn read(&mut self, local: IpAddr, deliver: &mut Deliver<'_>) -> Result<Option<()>, Broken> {
-        let from = self.from;
-        self.ring.read(|Batch { bytes, stride }| {
-            let mut copy = [0; COPIED];
-            let bytes = match copy.get_mut(..bytes.len()) {
-                Some(copy) => {
-                    copy.copy_from_slice(bytes);
-                    copy
-                }
-                None => bytes,
-            };
-            deliver(&Datagrams {
-                src: from,
-                dst_ip: local,
-                ecn: 0,
-                stride,
-                bytes,
-                sealed: false,
-            });
-        })
     }
 }

@@ -13,7 +13,7 @@ mod names;
 mod neighbours;
 pub mod socket;
 
-use super::lane::{IncomingLanes, LaneRoom, OpenedLanes, OutgoingLanes};
+use super::lane::{IncomingLanes, OpenedLanes, OutgoingLanes};
 use super::{Datagrams, Deliver, ExecuteRecord, Link, LinkCounters, Notice, Presence, Sources};
 use crate::direct::{DirectLinks, Reached};
 use crate::host::demultiplex::{self, Owner};
@@ -30,7 +30,7 @@ use crate::os::entropy::KernelEntropy;
 use crate::os::poller::Poller;
 use names::Names;
 use nonic_core::cm::ListenerId;
-use nonic_core::{Entropy as _, Hop, Qpn, Time, Transmit};
+use nonic_core::{Entropy as _, Time, Transmit};
 use socket::{ROCE_PORT, RecvBatch, WireSocket};
 use std::collections::VecDeque;
 use std::io;
@@ -285,20 +285,6 @@ impl UdpLink {
         }
     }
 
-    /// Datagrams are written before it is known where they go, so they are copied. Messages of the connection manager go
-    /// over UDP as usual, where the process that receives them finds the one they are for.
-    fn send_on_lane(&mut self, now: Time, transmit: &Transmit, bytes: &[u8]) -> Option<io::Result<()>> {
-        if demultiplex::destination(bytes)? == Qpn::GSI {
-            return None;
-        }
-        match self.room(now, &transmit.hop()).put(bytes)? {
-            Ok(true) => self.publish(transmit),
-            Ok(false) => self.counters.lane_drops += 1,
-            Err(full) => return Some(Err(full)),
-        }
-        Some(Ok(()))
-    }
-
     fn destination(&mut self, now: Time, transmit: &Transmit) -> SocketAddr {
         let to = self.peer(transmit.flow.dst);
         let port = self
@@ -338,9 +324,6 @@ impl Link for UdpLink {
     }
 
     fn send(&mut self, now: Time, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {
-        if let Some(sent) = self.send_on_lane(now, transmit, bytes) {
-            return sent;
-        }
         let destination = self.destination(now, transmit);
         let segment_size = (transmit.segments > 1).then_some(transmit.segment_size);
         let sent = self.own.send(destination, bytes, segment_size);
@@ -353,29 +336,8 @@ impl Link for UdpLink {
     }
 
     #[inline]
-    fn room(&mut self, now: Time, to: &Hop) -> LaneRoom<'_> {
-        match Block::of_qpn(to.dest_qpn.value()) {
-            Some(block) => self.outgoing.room(now, to.flow.dst, block.number()),
-            None => LaneRoom::NoLane,
-        }
-    }
-
-    #[inline]
-    fn publish(&mut self, transmit: &Transmit) {
-        self.counters.lane_sends += 1;
-        self.outgoing.publish(transmit.len, transmit.segment_size);
-    }
-
-    #[inline]
-    fn has_packets_for_itself(&mut self) -> bool {
+    fn has_records_for_itself(&self) -> bool {
         self.outgoing.has_unread_of_our_own()
-    }
-
-    #[inline]
-    fn receive_from_lanes(&mut self, deliver: &mut Deliver<'_>) -> u64 {
-        let count = self.incoming.receive(deliver);
-        self.counters.lane_receives += count;
-        count
     }
 
     #[inline]

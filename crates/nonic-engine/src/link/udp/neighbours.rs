@@ -51,7 +51,7 @@ impl UdpLink {
             }));
         });
         for lane in ended_lanes {
-            self.close_lane(lane, deliver);
+            self.close_lane(lane);
         }
         if hung_up {
             self.try_port_again(now);
@@ -77,7 +77,6 @@ impl UdpLink {
                     self.routes.answered(now, who, udp_port);
                     let from = LaneSource {
                         address: self.own.local_addr(),
-                        block: self.names.blocks().next().map_or(0, Block::number),
                         ourselves: who.address == self.address && self.names.has_block(who.block),
                     };
                     let ringer = || self.incoming.ringer(&self.poller);
@@ -164,8 +163,8 @@ impl UdpLink {
     }
 
     /// The sender of an incoming lane has ended, or hung up.
-    fn close_lane(&mut self, line: LaneLine, deliver: &mut Deliver<'_>) {
-        let ring = self.incoming.ended(line, deliver);
+    fn close_lane(&mut self, line: LaneLine) {
+        let ring = self.incoming.ended(line);
         if let (Some(ring), Some(direct)) = (ring, &self.direct) {
             direct.publication.dismiss(&ring);
         }
@@ -185,8 +184,6 @@ struct InboxReading<'a> {
 /// A lane that another process would like to send on.
 struct LaneOffer {
     from: SocketAddr,
-    /// The block it sends from.
-    sender: u16,
     /// The memory of its ring, and what wakes it.
     fds: Vec<OwnedFd>,
 }
@@ -217,9 +214,9 @@ impl InboxReading<'_> {
                 Message::WhereAreYou => inbox.reply(&Message::IAm {
                     udp_port: self.udp_port,
                 }),
-                Message::OfferLane { from, block: sender } => {
+                Message::OfferLane { from } => {
                     let fds = buffer.take_fds();
-                    self.answer_lane(block, inbox, LaneOffer { from, sender, fds });
+                    self.answer_lane(block, inbox, LaneOffer { from, fds });
                 }
                 Message::MapMemory { key, number } => self.answer_memory(inbox, key, number),
                 // Answers come on the line of the question.
@@ -235,14 +232,14 @@ impl InboxReading<'_> {
 
     /// Takes a lane to one of our blocks, and lets its sender into our memory if that is allowed.
     fn answer_lane(&mut self, block: Option<Block>, inbox: &mut Inbox, offer: LaneOffer) {
-        let LaneOffer { from, sender, fds } = offer;
+        let LaneOffer { from, fds } = offer;
         let taken = block.and_then(|block| {
             let (number, who) = inbox.keep_last()?;
             let line = LaneLine { block, number };
             let (ring, bell) = self.incoming.take(line, from, fds, self.poller).ok()?;
-            Some((block, ring, bell, who))
+            Some((ring, bell, who))
         });
-        let Some((block, ring, bell, who)) = taken else {
+        let Some((ring, bell, who)) = taken else {
             inbox.reply(&Message::LaneRefused);
             return;
         };
@@ -250,12 +247,7 @@ impl InboxReading<'_> {
             inbox.reply_with(&Message::LaneTaken, &[bell.as_fd()]);
             return;
         };
-        direct.publication.admit(IncomingAccess {
-            block: block.number(),
-            sender: (from.ip(), sender),
-            ring,
-            pid: who.pid,
-        });
+        direct.publication.admit(IncomingAccess { ring, pid: who.pid });
         inbox.reply_with(&Message::LaneTaken, &[bell.as_fd(), direct.publication.fd()]);
     }
 

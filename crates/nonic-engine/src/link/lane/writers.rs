@@ -3,8 +3,8 @@
 //! Links open lanes and learn of their end; the NIC writes to them. So that neither has to ask the other, a link leaves what it opened
 //! in [`OpenedLanes`], where the NIC looks when a queue pair wants to know whether a lane leads to its peer.
 
-use super::record_ring::{RecordWriter, WriterSleep};
-use super::ring::RingMemory;
+use super::memory::LaneMemory;
+use super::ring::{RecordWriter, WriterSleep};
 use crate::os::bell::BellRinger;
 use nonic_core::{Answered, LaneId, Lanes, Qpn, RecordTag};
 use std::net::IpAddr;
@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Lanes that links have opened and the NIC has not taken up.
 #[derive(Debug, Default)]
 pub(crate) struct OpenedLanes {
+    /// How many were opened, which is the number of the next. Changed with the list locked.
     next: AtomicU32,
     opened: Mutex<Vec<RecordLane>>,
 }
@@ -24,19 +25,22 @@ impl OpenedLanes {
     pub(crate) fn open(
         &self,
         (ip, block): (IpAddr, u16),
-        memory: &Arc<RingMemory>,
+        memory: &Arc<LaneMemory>,
         bell: Option<Arc<BellRinger>>,
     ) -> (LaneId, Arc<WriterSleep>) {
-        let id = LaneId(self.next.fetch_add(1, Ordering::Relaxed));
         let writer = RecordWriter::new(memory);
         let sleep = Arc::clone(writer.sleep());
-        self.opened().push(RecordLane {
+        let mut opened = self.opened();
+        let id = LaneId(self.next.load(Ordering::Relaxed));
+        opened.push(RecordLane {
             id,
             ip,
             block,
             writer,
             bell,
         });
+        // Nobody else changes it, and who sees it finds the lane in the list.
+        self.next.store(id.0.wrapping_add(1), Ordering::Release);
         (id, sleep)
     }
 
@@ -61,6 +65,8 @@ struct RecordLane {
 pub(crate) struct RecordLanes {
     opened: Arc<OpenedLanes>,
     lanes: Vec<RecordLane>,
+    /// How many had been opened when it was last looked for new ones.
+    known: u32,
     /// The one that was written to last: most records go where the one before went.
     latest: usize,
     /// A record was written to a lane that leads back to this shard.
@@ -72,6 +78,7 @@ impl RecordLanes {
         RecordLanes {
             opened: Arc::clone(opened),
             lanes: Vec::new(),
+            known: 0,
             latest: 0,
             wrote_to_itself: false,
         }
@@ -88,10 +95,18 @@ impl RecordLanes {
 
 impl Lanes for RecordLanes {
     fn find(&mut self, remote: IpAddr, qpn: Qpn) -> Option<LaneId> {
-        self.lanes.append(&mut self.opened.opened());
+        // Datagrams ask for each message.
+        let count = self.opened.next.load(Ordering::Acquire);
+        if count != self.known {
+            self.lanes.append(&mut self.opened.opened());
+            self.known = count;
+        }
         let block = (qpn.value() >> 12) as u16;
         let leads_there = |lane: &&RecordLane| lane.ip == remote && lane.block == block;
-        self.lanes.iter().rev().find(leads_there).map(|lane| lane.id)
+        let latest = self.lanes.get(self.latest).filter(leads_there);
+        latest
+            .or_else(|| self.lanes.iter().rev().find(leads_there))
+            .map(|lane| lane.id)
     }
 
     #[inline]

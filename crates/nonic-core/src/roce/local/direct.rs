@@ -1,6 +1,19 @@
-//! A request that the requester executes itself, in the memory of a peer on this host, and how far it has come.
+//! Direct access: WRITEs, READs and atomics that the requester executes itself, in the memory of its peer, without a record.
+//! [`crate::DirectAccess`] is how; this module knows what was asked for and how far it has come, the requester when.
 //!
-//! When that may be done is the requester's to know.
+//! Why every request is still executed exactly once and in order:
+//! - The requester asks only while nothing of its queue pair is under way: every record was answered. So all earlier requests were
+//!   executed and are complete. Nothing later is written before the request is done, or was refused and has gone as a record. So fences
+//!   are kept and READs see earlier WRITEs.
+//! - It takes no number: the target takes no part, and expects the same record afterwards.
+//! - A request that is refused, at its first piece or at any later one, goes as a record from its beginning. So a WRITE or READ may be
+//!   done twice: the same bytes go to the same place, before any later request.
+//! - An atomic may not be done twice, so it is one step. Refused means that the word was not touched. Whether our own memory takes the
+//!   result is checked before. If it no longer does after that, the request fails as if the answer to a record had found it so.
+//! - A request that is begun is ended before the send queue counts as drained.
+//!
+//! While direct access works, a long request waits for what is under way before it: it is faster afterwards by more
+//! than that takes. A short one goes as a record behind it.
 
 use crate::direct::{Direct, DirectOperation, DirectRequest, LocalBytes};
 use crate::placement::MAX_MESSAGE;
@@ -8,13 +21,13 @@ use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::verbs::work::{RemoteAddress, SendOp, Status};
 use crate::verbs::wqe::SendWqe;
-use nonic_wire::{Psn, Service};
+use nonic_wire::Service;
 use smallvec::SmallVec;
 
 /// Requests that are executed together, at most.
 pub(crate) const LONGEST_RUN: usize = 32;
 
-/// How far the request at the front of the send queue was executed without packets. Small, because every queue pair has one:
+/// How far the request at the front of the send queue was executed. Small, because every queue pair has one:
 /// the bytes done, and a bit above them.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct DirectProgress(u32);
@@ -47,7 +60,7 @@ impl DirectProgress {
     }
 }
 
-/// What a requester knows of executing requests without packets.
+/// What a requester knows of executing requests by itself.
 #[derive(Debug, Default)]
 pub(crate) struct DirectState {
     /// How far the front request was executed.
@@ -76,14 +89,11 @@ impl DirectState {
     }
 
     /// Executes the next piece of the front request, which is the only one under way. `None` if it has to go to the peer as others do.
-    ///
-    /// `place` is the packet that the target must expect next, and the one that it expects afterwards, if that is another.
     pub(crate) fn execute(
         &mut self,
         roce: &RoceContext,
         nic: &mut NicResources<'_>,
         wqe: &SendWqe,
-        (psn, next): (Psn, Option<Psn>),
     ) -> Option<Moved> {
         let direct = nic.direct.as_deref_mut()?;
         if self.front.is_refused() {
@@ -100,7 +110,7 @@ impl DirectState {
             false => left.min(nic.direct_piece.max(1)),
         };
         let last = piece == left;
-        // As with packets: nothing is moved if a part of the request cannot be. The pieces check what they move, but what an
+        // As with records: nothing is moved if a part of the request cannot be. The pieces check what they move, but what an
         // atomic fetches is placed when it has been executed.
         let whole = (last && !atomic) || self.front.is_begun();
         let permitted = whole || wqe.payload.check(operation.needs_here()).is_ok();
@@ -112,7 +122,7 @@ impl DirectState {
                     offset: u64::from(self.front.done()),
                     length: piece,
                 };
-                let mut request = request_of(roce, (psn, next.filter(|_| last)), operation, remote, bytes);
+                let mut request = request_of(roce, operation, remote, bytes);
                 request.left = left;
                 direct.execute(&request)
             }
@@ -127,7 +137,6 @@ impl DirectState {
         roce: &RoceContext,
         nic: &mut NicResources<'_>,
         wqes: impl Iterator<Item = &'a SendWqe>,
-        psn: Psn,
     ) -> (usize, u32) {
         let Some(direct) = nic.direct.as_deref_mut() else {
             return (0, 0);
@@ -139,7 +148,7 @@ impl DirectState {
                 offset: 0,
                 length: wqe.length,
             };
-            Some(request_of(roce, (psn, None), operation, remote, whole))
+            Some(request_of(roce, operation, remote, whole))
         };
         let requests: SmallVec<[DirectRequest<'_>; LONGEST_RUN]> = wqes.map_while(request).collect();
         let executed = direct.execute_run(&requests);
@@ -205,7 +214,6 @@ impl DirectState {
 #[inline]
 fn request_of<'a>(
     roce: &RoceContext,
-    (psn, next): (Psn, Option<Psn>),
     operation: DirectOperation,
     remote: RemoteAddress,
     bytes: LocalBytes<'a>,
@@ -215,8 +223,7 @@ fn request_of<'a>(
         local: roce.flow.src,
         target: roce.dest_qpn,
         remote: roce.flow.dst,
-        psn,
-        next,
+        first: roce.sq_psn,
         operation,
         va: remote.va.wrapping_add(bytes.offset),
         left: bytes.length,
@@ -237,7 +244,7 @@ pub(crate) fn follows(first: &SendWqe, wqe: &SendWqe) -> bool {
     same && wqe.length > 0
 }
 
-/// Whether a request may be executed without packets: the peer always executes any other.
+/// Whether a request may be executed by the requester: the peer always executes any other.
 #[inline]
 pub(crate) fn is_direct(op: SendOp) -> bool {
     matches!(
