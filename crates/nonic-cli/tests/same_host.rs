@@ -285,8 +285,7 @@ fn attack(namespace: &Namespace, name: &str) -> String {
     std::thread::sleep(Duration::from_millis(100));
     let before = victim.ask("left");
 
-    let stranger = attacker.ask("prepare qp");
-    attacker.tell(&format!("attack {name} {ours} {stranger}"));
+    attacker.tell(&format!("attack {name} {ours}"));
     let begun = Stopwatch::new();
     let mut seed = 0;
     while seed < 30 || !attacker.has_said("attack") {

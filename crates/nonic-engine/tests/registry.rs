@@ -129,7 +129,7 @@ fn an_answer_that_is_none_ends_the_line() {
     };
     let impostor = impostor(name);
     let mut outbox = Outbox::new().expect("an outbox");
-    for nonsense in [&b"hello"[..], &[4, 1], &[0; 100]] {
+    for nonsense in [&b"hello"[..], &[5, 1], &[0; 100]] {
         assert_eq!(
             outbox.post(name, &Message::WhereAreYou).expect("post"),
             Delivery::Sent
@@ -157,7 +157,7 @@ fn more_answers_than_questions_end_the_line() {
         assert_eq!(sent, Delivery::Sent);
     }
     let line = rustix::net::accept(&impostor).expect("the line of both questions");
-    let i_am = [4, 3, 0xc3, 0x50];
+    let i_am = [5, 3, 0xc3, 0x50];
     let says = || rustix::net::send(&line, &i_am, rustix::net::SendFlags::NOSIGNAL);
     assert!((0..3).all(|_| says().is_ok()), "the line is open");
     let (who, udp_port) = (name.into(), 50_000);

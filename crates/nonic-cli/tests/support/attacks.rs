@@ -20,8 +20,8 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 /// What nonic's processes ask each other on a line, and how the answer begins.
-pub(crate) const WHERE_ARE_YOU: [u8; 2] = [4, 2];
-const I_AM: [u8; 2] = [4, 3];
+pub(crate) const WHERE_ARE_YOU: [u8; 2] = [5, 2];
+const I_AM: [u8; 2] = [5, 3];
 
 /// An attack that the test does not end has ended after this long.
 pub(crate) const LONGEST: Duration = Duration::from_secs(200);

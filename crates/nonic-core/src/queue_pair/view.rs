@@ -48,7 +48,9 @@ pub struct QueuePairView {
     pub rnr_retries_left: u8,
     /// Whether packets are missing that are to be sent again.
     pub recovering: bool,
-    /// Whether the latest WRITE or READ was executed in the peer's memory, without packets.
+    /// Whether its requests go through a lane, as records.
+    pub lane: bool,
+    /// Whether the latest WRITE or READ was executed in the peer's memory.
     pub direct: bool,
     pub traffic: Traffic,
     pub troubles: Troubles,
@@ -103,6 +105,7 @@ impl QueuePairView {
             retries_left: 0,
             rnr_retries_left: 0,
             recovering: false,
+            lane: false,
             direct: false,
             traffic: common.traffic,
             troubles: Troubles::default(),

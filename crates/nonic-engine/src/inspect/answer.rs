@@ -190,7 +190,7 @@ impl Seen {
             _ if view.iwarp => "tcp",
             None => "-",
             Some(_) if view.direct => "direct",
-            Some(peer) if shard.has_lane(peer) => "lane",
+            Some(_) if view.lane => "lane",
             Some(_) => "udp",
         };
         let streams = shard.inspect_streams().filter(|_| view.iwarp);

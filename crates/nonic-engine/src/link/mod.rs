@@ -146,11 +146,6 @@ pub(crate) trait Presence {
     /// The next notice about a peer, from processes of this host or from other hosts.
     fn poll_notice(&mut self) -> Option<Notice>;
 
-    /// Whether a lane leads to a queue pair of a peer.
-    fn has_lane(&self, _remote: IpAddr, _qpn: u32) -> bool {
-        false
-    }
-
     /// How many descriptors lanes need.
     fn lane_descriptors(&self) -> usize {
         0

@@ -43,7 +43,7 @@ use carriers::Carriers;
 use connections::ConnectionManager;
 use failure::Failure;
 use map::ShardMap;
-use nonic_core::{CqId, Endpoint, Event, Nic, PeerView, QpAttributes, QpState, Qpn, Time};
+use nonic_core::{CqId, Endpoint, Event, Nic, QpAttributes, QpState, Qpn, Time};
 use published::Published;
 use schedule::SourceSchedule;
 use std::collections::HashMap;
@@ -198,12 +198,6 @@ impl Shard {
     /// The TCP connections, to look at them; none if the device speaks RoCE.
     pub(crate) fn inspect_streams(&self) -> Option<&Streams> {
         self.carriers.streams.as_deref()
-    }
-
-    /// Whether packets to a peer go through memory at this moment.
-    pub(crate) fn has_lane(&self, peer: &PeerView) -> bool {
-        let link = self.carriers.links.get(usize::from(peer.gid_index));
-        link.is_some_and(|link| link.presence().has_lane(peer.remote, peer.qpn.value()))
     }
 
     /// The places of its links on the host, by GID index.

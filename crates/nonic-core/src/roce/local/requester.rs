@@ -627,6 +627,7 @@ impl RecordRequester {
         view.window_bytes = None;
         view.retries_left = self.patience.retries_left();
         view.rnr_retries_left = self.patience.rnr_retries_left();
+        view.lane = true;
         view.direct = self.direct.works;
         view.traffic.direct_bytes = self.direct.bytes;
         view.troubles.timeouts = self.troubles.timeouts;

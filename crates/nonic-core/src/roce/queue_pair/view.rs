@@ -25,6 +25,7 @@ impl RoceQueuePair {
                 responder.show(&mut view, receives);
             }
             ServiceMachine::Uc { sender, receiver } => {
+                view.lane = sender.lane().is_some();
                 view.sequence.next = sends.then(|| sender.next_psn());
                 view.sequence.expected = receives.then(|| receiver.expected());
             }

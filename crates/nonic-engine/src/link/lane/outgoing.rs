@@ -8,7 +8,7 @@ use crate::host::{BlockName, Delivery, Message, Outbox};
 use crate::os::bell::BellRinger;
 use nonic_core::{LaneId, Time};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -168,13 +168,6 @@ impl OutgoingLanes {
     pub(crate) fn is_settled(&self, now: Time, to: BlockName) -> bool {
         let state = self.find(to).map(|at| self.lanes[at].state);
         !matches!(state, Some(State::Offered(at)) if now.since(at) < CONSIDERATION)
-    }
-
-    /// Whether an open lane leads to a block at an address.
-    pub(crate) fn leads_to(&self, ip: IpAddr, block: u16) -> bool {
-        self.lanes.iter().any(|lane| {
-            lane.state == State::Open && lane.to.block.number() == block && lane.to.address.ip == ip
-        })
     }
 
     fn find(&self, to: BlockName) -> Option<usize> {

@@ -479,10 +479,6 @@ impl Presence for UdpLink {
         refused.or_else(|| self.notices.pop_front())
     }
 
-    fn has_lane(&self, remote: IpAddr, qpn: u32) -> bool {
-        Block::of_qpn(qpn).is_some_and(|block| self.outgoing.leads_to(remote, block.number()))
-    }
-
     fn lane_descriptors(&self) -> usize {
         self.outgoing.fds().count() + self.incoming.fds().count()
     }
