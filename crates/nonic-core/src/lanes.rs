@@ -1,9 +1,10 @@
-//! Lanes: how a reliable connection to a process of this host is carried, in place of packets.
+//! Lanes: how requests to a process of this host are carried, in place of packets.
 //!
 //! A lane leads from one NIC to another, through memory that both have. It holds *records*. A record is a request: a header
 //! (`roce::local::header`) and payload of any length. The reader executes the records of a lane one after the other,
 //! writes into each how it went ([`RecordAnswer`]), and gives it back. So a record arrives exactly once and in order, and nothing is
-//! acknowledged: what was given back was executed, or says why not.
+//! acknowledged: what was given back was executed, or says why not. (Messages of unreliable services are given back whatever became
+//! of them.)
 //!
 //! An embedder that has such memory (`nonic-engine`, or a simulator) implements [`Lanes`] and gives it to the NIC. It passes on what it
 //! finds: records that came ([`Nic::handle_record`](crate::Nic::handle_record)), answers ([`Nic::handle_answers`](crate::Nic::handle_answers))
@@ -11,7 +12,8 @@
 //!
 //! The process at the other end is trusted as much as the network is. What it writes is parsed and checked as a packet would be.
 //!
-//! Nothing here moves a byte. When a record is written, and what its answer leads to, is in `roce::local`.
+//! Nothing here moves a byte. When a record is written, and what its answer leads to, is in `roce::local` and, for unreliable services, in
+//! `roce::sender`.
 
 use nonic_wire::{NakCode, Qpn};
 use std::net::IpAddr;

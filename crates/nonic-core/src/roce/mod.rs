@@ -3,7 +3,7 @@
 //! - `queue_pair`: a queue pair, which holds the machine of its service.
 //! - `rc`: the reliable connection, a requester and a responder. `xrc` and `served` are what extended reliable connections
 //!   add to it.
-//! - `local`: a reliable connection to a process of this host, in records instead of packets.
+//! - `local`: to a process of this host, records instead of packets: their header, and a reliable connection's two halves.
 //! - `sender`, `uc`, `ud`: the unreliable services. Sending is the same for both: a request is complete when its last
 //!   packet is written. What differs is receiving: UC reassembles messages and drops those with a gap; UD takes single
 //!   packets from any sender that knows the Q_Key.

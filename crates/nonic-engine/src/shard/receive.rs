@@ -121,6 +121,6 @@ pub(super) fn take(nic: &mut Nic, now: Time, datagrams: &Datagrams<'_>) {
     };
     match datagrams.sealed {
         true => nic.handle_datagram(now, &arrival, datagrams.bytes),
-        false => nic.handle_unsealed(now, &arrival, datagrams.bytes),
+        false => nic.handle_unchecked(now, &arrival, datagrams.bytes),
     }
 }

@@ -1,4 +1,7 @@
-//! A reliable connection to a process of this host: records in a lane ([`crate::Lanes`]) in place of packets.
+//! To a process of this host: records in a lane ([`crate::Lanes`]) in place of packets.
+//!
+//! A record is a [header](RecordHeader) and payload, of whatever service. Those of unreliable connections and datagrams are written by
+//! [their sender](super::sender) and taken by the receivers that take packets. The rest of this module is about reliable connections.
 //!
 //! A lane loses nothing and keeps order, so there is no window, no acknowledgement and no retransmission of what was lost.
 //! [`RecordRequester`] writes a request as one record or several, and takes their answers. [`RecordResponder`] executes each record
@@ -20,5 +23,24 @@ mod responder;
 
 pub(crate) use direct::is_direct;
 pub(crate) use header::RecordHeader;
-pub(crate) use requester::{RecordRequester, Written};
+pub(crate) use requester::RecordRequester;
 pub(crate) use responder::RecordResponder;
+
+/// What came of asking for one record.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Written {
+    /// One of so many bytes was written.
+    Record(usize),
+    /// So many bytes were moved into or out of the peer's memory without one. There may be more to do.
+    Direct(u32),
+    /// There is one, and the lane is full.
+    Full,
+    /// There was one for a reader that does not read, of a service that may lose it.
+    Dropped,
+    /// What comes next goes as a packet.
+    Packets,
+    /// Nothing to write until something happens.
+    Idle,
+    /// The queue pair failed: flush it.
+    Failed,
+}

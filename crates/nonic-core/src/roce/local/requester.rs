@@ -10,6 +10,7 @@
 //! - While nothing is under way, a WRITE, READ or atomic may be executed in the memory of the peer, without a record
 //!   ([`DirectState`]). It takes no number: the peer need not know of it.
 
+use super::Written;
 use super::direct::{DirectProgress, DirectState, LONGEST_RUN, Moved, follows, is_direct};
 use super::header::RecordHeader;
 use super::patience::{Due, Patience};
@@ -74,25 +75,6 @@ impl Queued for RecordRequest {
     fn wqe(&self) -> &SendWqe {
         &self.wqe
     }
-}
-
-/// What came of asking for one record.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Written {
-    /// One of so many bytes was written.
-    Record(usize),
-    /// So many bytes were moved into or out of the peer's memory without one. There may be more to do.
-    Direct(u32),
-    /// There is one, and the lane is full.
-    Full,
-    /// There was one for a reader that does not read, of a service that may lose it.
-    Dropped,
-    /// What comes next goes as a packet.
-    Packets,
-    /// Nothing to write until something happens.
-    Idle,
-    /// The queue pair failed: flush it.
-    Failed,
 }
 
 impl RecordRequester {
