@@ -51,7 +51,7 @@ impl RoceQueuePair {
             access -= Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         }
         let serves = serves && common.service == Service::Rc && roce.path.is_some() && !access.is_empty();
-        serves.then(|| Target {
+        serves.then_some(Target {
             local: roce.flow.src,
             remote: roce.flow.dst,
             peer: roce.dest_qpn,
