@@ -75,8 +75,8 @@ impl Nic {
         transmit
     }
 
-    /// Each queue pair gets one batch, then goes to the end of the line. A queue pair that works without packets has one turn per call. So a call ends, and everything that can be sent is
-    /// sent before one returns `None`.
+    /// Each queue pair gets one batch, then goes to the end of the line. A queue pair that works without packets has one turn per
+    /// call. So a call ends, and everything that can be sent is sent before one returns `None`.
     fn next_batch(&mut self, now: Time, max_segments: usize, buf: &mut [u8]) -> Option<Transmit> {
         while let Some(sender) = self.ready.pop_front() {
             if let ReadySender::QueuePair(slot) = sender {
