@@ -132,7 +132,7 @@ pub static NO_SHORTCUT: Setting = Setting {
 pub static LANE: Setting = Setting {
     name: "NONIC_LANE",
     form: Form::Choice(&["on", "off"]),
-    about: "`off` has processes of one host and user send packets over UDP, where they would otherwise write records and packets to shared \
+    about: "`off` has processes of one host and user send packets over UDP, where they would otherwise write records to shared \
             memory. With `NONIC_PCAP` or `NONIC_FAULTS` they do so anyway.",
 };
 
@@ -141,7 +141,7 @@ pub static DIRECT: Setting = Setting {
     name: "NONIC_DIRECT",
     form: Form::Choice(&["on", "off"]),
     about: "`off` never lets the requester execute a WRITE, READ or atomic itself in the memory of a process of this host and user, \
-            nor others do so in ours: they go as packets.",
+            nor others do so in ours: they go as records.",
 };
 
 /// Whether programs are shown loopback devices.

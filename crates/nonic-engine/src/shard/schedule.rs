@@ -10,6 +10,9 @@ use std::time::Duration;
 const QUIET_SOURCE_INTERVAL: u32 = 128;
 /// While records come through lanes, sockets are looked at this often, and quiet sources this often.
 const SOCKET_PERIOD: Duration = Duration::from_micros(20);
+/// The same for sockets that had nothing the last time, while lanes are busy: each such look delays a message. With the shorter period,
+/// one round trip of 64 B in six met a look at one side or the other.
+const SILENT_SOCKET_PERIOD: Duration = Duration::from_micros(160);
 const QUIET_SOURCE_PERIOD: Duration = Duration::from_micros(500);
 
 /// A source: the link, and its place among the link's.
@@ -22,8 +25,11 @@ pub(super) struct SourceSchedule {
     hot: Source,
     /// What came last were records, or their answers: sockets are looked at less often.
     on_lanes: bool,
-    /// When sockets, and when all sources, are to be looked at while that is so.
-    sockets_due: Time,
+    /// Whether records came since this was asked last, and packets when sockets were looked at last.
+    lanes_were_busy: bool,
+    sockets_were_busy: bool,
+    /// When sockets were looked at, and when all sources are to be, while that is so.
+    sockets_looked: Time,
     quiet_due: Time,
     /// How often the shard looked; wraps.
     looks: u32,
@@ -37,7 +43,9 @@ impl SourceSchedule {
         SourceSchedule {
             hot: (0, 0),
             on_lanes: false,
-            sockets_due: Time::ZERO,
+            lanes_were_busy: false,
+            sockets_were_busy: false,
+            sockets_looked: Time::ZERO,
             quiet_due: Time::ZERO,
             looks: 0,
             links_due: None,
@@ -54,11 +62,13 @@ impl SourceSchedule {
     pub(super) fn came_from(&mut self, source: Source) {
         self.hot = source;
         self.on_lanes = false;
+        self.sockets_were_busy = true;
     }
 
     /// Records, or their answers, came through a lane.
     pub(super) fn used_lanes(&mut self) {
         self.on_lanes = true;
+        self.lanes_were_busy = true;
     }
 
     /// Whether records come through lanes, at present.
@@ -83,9 +93,14 @@ impl SourceSchedule {
 
     /// Whether the socket that was busy last is to be looked at. If so, it is taken to be.
     pub(super) fn take_socket_turn(&mut self, now: Time, full: bool) -> bool {
-        let due = !self.on_lanes || full || now >= self.sockets_due;
+        let period = match std::mem::take(&mut self.lanes_were_busy) && !self.sockets_were_busy {
+            true => SILENT_SOCKET_PERIOD,
+            false => SOCKET_PERIOD,
+        };
+        let due = !self.on_lanes || full || now >= self.sockets_looked + period;
         if due {
-            self.sockets_due = now + SOCKET_PERIOD;
+            self.sockets_looked = now;
+            self.sockets_were_busy = false;
         }
         due
     }
@@ -129,5 +144,59 @@ impl SourceSchedule {
     /// There are no links any more.
     pub(super) fn forget_links(&mut self) {
         self.links_due = None;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const SOURCE: Source = (0, 0);
+
+    /// A schedule on lanes whose sockets were looked at a moment ago.
+    fn on_lanes() -> (SourceSchedule, Time) {
+        let mut schedule = SourceSchedule::new();
+        let now = Time::ZERO + Duration::from_secs(1);
+        schedule.used_lanes();
+        assert!(schedule.take_socket_turn(now, true));
+        (schedule, now)
+    }
+
+    #[test]
+    fn silent_sockets_are_looked_at_less_often_while_lanes_are_busy() {
+        let (mut schedule, now) = on_lanes();
+        for at in [20, 100, 159] {
+            schedule.used_lanes();
+            assert!(
+                !schedule.take_socket_turn(now + Duration::from_micros(at), false),
+                "{at}"
+            );
+        }
+        schedule.used_lanes();
+        assert!(schedule.take_socket_turn(now + SILENT_SOCKET_PERIOD, false));
+    }
+
+    #[test]
+    fn a_program_that_waits_on_silent_lanes_looks_at_sockets_soon() {
+        let (mut schedule, now) = on_lanes();
+        schedule.used_lanes();
+        assert!(
+            !schedule.take_socket_turn(now + SOCKET_PERIOD, false),
+            "lanes were busy"
+        );
+        assert!(
+            schedule.take_socket_turn(now + SOCKET_PERIOD, false),
+            "they are not any more"
+        );
+    }
+
+    #[test]
+    fn sockets_that_had_packets_are_looked_at_soon_though_lanes_are_busy() {
+        let (mut schedule, now) = on_lanes();
+        schedule.came_from(SOURCE);
+        schedule.used_lanes();
+        assert!(!schedule.take_socket_turn(now + SOCKET_PERIOD / 2, false));
+        schedule.used_lanes();
+        assert!(schedule.take_socket_turn(now + SOCKET_PERIOD, false));
     }
 }
