@@ -24,8 +24,9 @@ pub struct LaneId(pub u32);
 
 /// The lanes that a NIC writes to.
 pub trait Lanes: Send {
-    /// The lane to the process that has a queue pair, if there is one.
-    fn find(&mut self, remote: IpAddr, qpn: Qpn) -> Option<LaneId>;
+    /// The lane from one of our addresses to the process that has a queue pair at another, if there is one. What comes through it is
+    /// from that address to the reader.
+    fn find(&mut self, local: IpAddr, remote: IpAddr, qpn: Qpn) -> Option<LaneId>;
 
     /// Room for one more record of this length; `None` if there is none now.
     fn room(&mut self, lane: LaneId, bytes: usize) -> Option<&mut [u8]>;

@@ -200,7 +200,8 @@ impl Drop for Attached {
 }
 
 impl Lanes for Attached {
-    fn find(&mut self, remote: IpAddr, _: Qpn) -> Option<LaneId> {
+    fn find(&mut self, local: IpAddr, remote: IpAddr, _: Qpn) -> Option<LaneId> {
+        assert_eq!(local, self.end.ip, "a NIC asks for lanes from its own address");
         let mut board = self.host.lock();
         let process = *board.processes.get(&remote)?;
         let percent = board.profile.reach_percent;

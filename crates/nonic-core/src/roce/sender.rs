@@ -62,7 +62,7 @@ impl UnreliableSender {
     fn choose_lane(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
         if roce.common.service == Service::Uc {
             let lanes = nic.lanes.as_deref_mut();
-            self.lane = lanes.and_then(|lanes| lanes.find(roce.flow.dst, roce.dest_qpn));
+            self.lane = lanes.and_then(|lanes| lanes.find(roce.flow.src, roce.flow.dst, roce.dest_qpn));
         }
     }
 
@@ -162,7 +162,8 @@ impl UnreliableSender {
             return self.lane;
         }
         let to = hop(roce, nic, self.queue.front()?);
-        nic.lanes.as_deref_mut()?.find(to.flow.dst, to.dest_qpn)
+        let lanes = nic.lanes.as_deref_mut()?;
+        lanes.find(to.flow.src, to.flow.dst, to.dest_qpn)
     }
 
     /// The lane is full: the message waits, or is dropped.

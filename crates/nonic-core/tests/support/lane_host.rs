@@ -103,7 +103,8 @@ struct Ways {
 }
 
 impl Lanes for Ways {
-    fn find(&mut self, remote: IpAddr, _: Qpn) -> Option<LaneId> {
+    fn find(&mut self, local: IpAddr, remote: IpAddr, _: Qpn) -> Option<LaneId> {
+        assert_eq!(local, self.ip, "a NIC asks for lanes from its own address");
         let mut state = self.host.state();
         if state.apart.contains(&(self.ip, remote)) {
             return None;

@@ -45,7 +45,7 @@ impl RcRequester {
     /// Begins to send. Called on the way to RTS.
     pub(super) fn start(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
         let lanes = nic.lanes.as_deref_mut();
-        let lane = lanes.and_then(|lanes| lanes.find(roce.flow.dst, roce.dest_qpn));
+        let lane = lanes.and_then(|lanes| lanes.find(roce.flow.src, roce.flow.dst, roce.dest_qpn));
         match (lane, self) {
             (Some(lane), requester) => {
                 let records = RecordRequester::new(roce, lane, nic.record_piece);

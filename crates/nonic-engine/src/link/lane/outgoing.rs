@@ -8,7 +8,7 @@ use crate::host::{BlockName, Delivery, Message, Outbox};
 use crate::os::bell::BellRinger;
 use nonic_core::{LaneId, Time};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -35,6 +35,7 @@ pub(crate) struct LaneSource {
 
 #[derive(Debug)]
 struct OutgoingLane {
+    from: IpAddr,
     to: BlockName,
     memory: Arc<LaneMemory>,
     /// What wakes the reader; it comes with its answer.
@@ -97,6 +98,7 @@ impl OutgoingLanes {
         let offer = Message::OfferLane { from: source.address };
         if outbox.post_with(to, &offer, &[fd.as_fd(), ringer.as_fd()])? == Delivery::Sent {
             self.lanes.push(OutgoingLane {
+                from: source.address.ip(),
                 to,
                 memory,
                 bell: None,
@@ -123,7 +125,7 @@ impl OutgoingLanes {
         lane.state = State::Open;
         let place = (lane.to.address.ip, lane.to.block.number());
         let bell = (!lane.ourselves).then(|| Arc::clone(bell));
-        let (id, records) = opened.open(place, &lane.memory, bell);
+        let (id, records) = opened.open(lane.from, place, &lane.memory, bell);
         if lane.ourselves {
             self.own_records.push(Arc::clone(&records));
         }

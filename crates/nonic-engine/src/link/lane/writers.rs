@@ -20,10 +20,11 @@ pub(crate) struct OpenedLanes {
 }
 
 impl OpenedLanes {
-    /// A lane to a block at an address is open; `bell` wakes its reader, unless that is the shard itself. Returns its number, and what
+    /// A lane from an address of ours to a block at another is open; `bell` wakes its reader, unless that is the shard itself. Returns its number, and what
     /// a thread that is about to sleep needs to know of it.
     pub(crate) fn open(
         &self,
+        from: IpAddr,
         (ip, block): (IpAddr, u16),
         memory: &Arc<LaneMemory>,
         bell: Option<Arc<BellRinger>>,
@@ -34,6 +35,7 @@ impl OpenedLanes {
         let id = LaneId(self.next.load(Ordering::Relaxed));
         opened.push(RecordLane {
             id,
+            from,
             ip,
             block,
             writer,
@@ -53,6 +55,7 @@ impl OpenedLanes {
 #[derive(Debug)]
 struct RecordLane {
     id: LaneId,
+    from: IpAddr,
     ip: IpAddr,
     block: u16,
     writer: RecordWriter,
@@ -94,7 +97,7 @@ impl RecordLanes {
 }
 
 impl Lanes for RecordLanes {
-    fn find(&mut self, remote: IpAddr, qpn: Qpn) -> Option<LaneId> {
+    fn find(&mut self, local: IpAddr, remote: IpAddr, qpn: Qpn) -> Option<LaneId> {
         // Datagrams ask for each message.
         let count = self.opened.next.load(Ordering::Acquire);
         if count != self.known {
@@ -102,7 +105,7 @@ impl Lanes for RecordLanes {
             self.known = count;
         }
         let block = (qpn.value() >> 12) as u16;
-        let leads_there = |lane: &&RecordLane| lane.ip == remote && lane.block == block;
+        let leads_there = |lane: &&RecordLane| lane.block == block && lane.ip == remote && lane.from == local;
         let latest = self.lanes.get(self.latest).filter(leads_there);
         latest
             .or_else(|| self.lanes.iter().rev().find(leads_there))
@@ -146,5 +149,35 @@ impl Lanes for RecordLanes {
         self.lanes.append(&mut self.opened.opened());
         self.lanes.retain(|known| known.id != lane);
         self.latest = 0;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    /// A device may have several addresses, and a lane from each. The reader of one takes what comes for the other's.
+    #[test]
+    fn a_lane_is_found_by_both_of_its_ends() {
+        let [one, other, peer] = [1, 2, 3].map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)));
+        let opened = Arc::new(OpenedLanes::default());
+        let mut lanes = RecordLanes::new(&opened);
+        let qpn = Qpn::new(0x5123);
+        assert_eq!(lanes.find(one, peer, qpn), None);
+        let open = |from| {
+            let (memory, _fd) = LaneMemory::create().expect("memory");
+            opened.open(from, (peer, 5), &memory, None).0
+        };
+        let [first, second] = [one, other].map(open);
+        for _ in 0..2 {
+            assert_eq!(lanes.find(one, peer, qpn), Some(first));
+            assert_eq!(lanes.find(other, peer, qpn), Some(second));
+        }
+        assert_eq!(lanes.find(peer, one, qpn), None);
+        assert_eq!(lanes.find(one, peer, Qpn::new(0x6123)), None);
+        lanes.close(first);
+        assert_eq!(lanes.find(one, peer, qpn), None);
+        assert_eq!(lanes.find(other, peer, qpn), Some(second));
     }
 }
