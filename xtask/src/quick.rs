@@ -65,22 +65,31 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         &started,
         &format!("{} simulated fabrics of each kind", options.seeds),
     );
+    // With the features of the tests, it is built already.
+    cargo(&[
+        "build",
+        "--quiet",
+        "--workspace",
+        "--all-features",
+        "--bin",
+        "nonic",
+    ])?;
     for kind in FABRICS {
-        let seeds = options.seeds.to_string();
-        let mut simulate = vec![
-            "run",
-            "--quiet",
-            "--package",
-            "nonic-cli",
-            "--",
-            "sim",
-            "--seeds",
-            &seeds,
-        ];
-        simulate.extend(kind);
-        cargo(&simulate)?;
+        simulate(kind, options.seeds)?;
     }
     step(&started, "passed");
+    Ok(())
+}
+
+fn simulate(kind: &[&str], seeds: u32) -> Result<()> {
+    let folder =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from);
+    let status = Command::new(folder.join("debug/nonic"))
+        .args(["sim", "--seeds", &seeds.to_string()])
+        .args(kind)
+        .status()
+        .context("cannot start nonic")?;
+    ensure!(status.success(), "nonic sim {} failed", kind.join(" "));
     Ok(())
 }
 
