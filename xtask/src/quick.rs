@@ -65,15 +65,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         &started,
         &format!("{} simulated fabrics of each kind", options.seeds),
     );
-    // With the features of the tests, it is built already.
-    cargo(&[
-        "build",
-        "--quiet",
-        "--workspace",
-        "--all-features",
-        "--bin",
-        "nonic",
-    ])?;
     for kind in FABRICS {
         simulate(kind, options.seeds)?;
     }
@@ -81,6 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// With the command as it was built for its tests: for itself alone, cargo would choose other features and build everything again.
 fn simulate(kind: &[&str], seeds: u32) -> Result<()> {
     let folder =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from);
