@@ -149,7 +149,11 @@ pub fn rings(bytes: &[u8]) {
             step => hostile.act(&step),
         }
     }
-    // It goes on writing after it has hung up.
+    hang_up(&mut reader, &hostile);
+}
+
+/// The hostile process hangs up and goes on writing: the lane ends all the same.
+fn hang_up(reader: &mut ReaderVictim, hostile: &Hostile) {
     reader.end();
     for _ in 0..POLLS_AT_THE_END {
         reader.receive_records(&mut |_, _| {

@@ -80,17 +80,19 @@ fn the_network_header_over_ipv6() {
 
 #[test]
 fn a_wrong_qkey_is_dropped_and_counted() {
-    let mut pair = Pair::ud();
-    recv!(pair.b, 2, 0, 256);
-    let wrong = Destination {
-        qkey: 0x2222,
-        ..pair.to_b()
-    };
-    pair.a.post_to(1, SendOp::Send, (0, 4), wrong).expect("posted");
-    pair.exchange();
-    completed!(pair.a, [(1, Status::Success)]);
-    expect_nothing!(pair.b);
-    assert_eq!(pair.b.nic.counters().rx_qkey_violations, 1);
+    for lanes in [false, true] {
+        let mut pair = Pair::new(&Setup { lanes, ..Setup::ud() });
+        recv!(pair.b, 2, 0, 256);
+        let wrong = Destination {
+            qkey: 0x2222,
+            ..pair.to_b()
+        };
+        pair.a.post_to(1, SendOp::Send, (0, 4), wrong).expect("posted");
+        pair.exchange();
+        completed!(pair.a, [(1, Status::Success)]);
+        expect_nothing!(pair.b);
+        assert_eq!(pair.b.nic.counters().rx_qkey_violations, 1);
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A reliable connection between two processes of one host: records in a lane follow the rules that packets follow.
 
-use crate::support::{Pair, Remote, Setup, SharedHost, ms, pattern, us};
+use crate::support::{Pair, Remote, Setup, ms, pattern, us};
 use crate::{completed, post, received, recv, sent};
 use nonic_core::record::QpEvent;
 use nonic_core::{Data, Event, Psn, QpState, RecordAnswer, RecordTag, SendFlags, SendOp, Status, Time};
@@ -694,117 +694,6 @@ fn an_answer_to_nothing_changes_nothing() {
     assert_eq!(answer(&mut pair), 3);
     completed!(pair.a, []);
     assert_eq!(pair.a.state(), QpState::Rts);
-}
-
-#[test]
-fn writes_are_executed_in_the_peers_memory_only_while_no_record_is_under_way() {
-    let shared = SharedHost::default();
-    let mut pair = Pair::unconnected(&Setup::local());
-    for node in [&mut pair.a, &mut pair.b] {
-        shared.join(node);
-    }
-    let (a, b) = (pair.a.qpn, pair.b.qpn);
-    pair.connect(a, b);
-    let remote = pair.b.remote(64);
-    pair.a.set_word(0, 11);
-    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
-    completed!(pair.a, [(1, Status::Success)]);
-    assert_eq!(pair.b.word(64), 11);
-    // A SEND is under way: the WRITE must not overtake it.
-    pair.a.set_word(0, 12);
-    recv!(pair.b, 9, 0, 64);
-    post!(pair.a, 2, SendOp::Send, 0, 8);
-    post!(pair.a, 3, SendOp::Write(remote), 0, 8);
-    assert_eq!(pair.b.word(64), 11);
-    pair.exchange();
-    assert_eq!(pair.b.word(64), 12);
-    completed!(pair.a, [(2, Status::Success), (3, Status::Success)]);
-    // The numbers of records are as if there had been no others.
-    pair.a.set_word(0, 13);
-    post!(pair.a, 4, SendOp::Write(remote), 0, 8);
-    completed!(pair.a, [(4, Status::Success)]);
-    assert_eq!((pair.b.word(64), shared.pieces()), (13, (2, 2)));
-}
-
-/// Two processes of one host with lanes that reach each other's memory, after a first WRITE.
-fn reaching() -> (Pair, SharedHost) {
-    let shared = SharedHost::default();
-    let mut pair = Pair::unconnected(&Setup::local());
-    for node in [&mut pair.a, &mut pair.b] {
-        shared.join(node);
-    }
-    let (a, b) = (pair.a.qpn, pair.b.qpn);
-    pair.connect(a, b);
-    let remote = pair.b.remote(0);
-    post!(pair.a, 0, SendOp::Write(remote), 0, 8);
-    completed!(pair.a, [(0, Status::Success)]);
-    (pair, shared)
-}
-
-#[test]
-fn writes_of_one_list_are_executed_together() {
-    let (mut pair, shared) = reaching();
-    pair.a.fill(0, &pattern(1, 500));
-    let there = |index: u64| pair.b.remote(1000 + 100 * index as usize);
-    let list: Vec<_> = (0..5)
-        .map(|index| (index, SendOp::Write(there(index)), (100 * index as usize, 100)))
-        .collect();
-    pair.a.post_list(&list);
-    completed!(pair.a, []);
-    sent!(pair.a, []);
-    let all = [0, 1, 2, 3, 4].map(|wr_id| (wr_id, Status::Success));
-    assert_eq!(crate::support::outcomes(&pair.a.completions()), all);
-    assert_eq!(pair.b.bytes(1000, 500), pattern(1, 500));
-    assert_eq!(shared.state().runs, [(5, 5)]);
-    assert_eq!(pair.host().waiting(&pair.a), 0);
-    let counters = pair.a.nic.counters();
-    assert_eq!((counters.direct_writes, counters.direct_bytes), (6, 508));
-}
-
-#[test]
-fn a_list_of_different_requests_is_executed_in_order() {
-    let (mut pair, shared) = reaching();
-    let (here, there) = (pair.b.remote(64), pair.b.remote(128));
-    pair.a.fill(0, &pattern(2, 24));
-    let add = SendOp::FetchAdd { remote: here, add: 1 };
-    pair.a.post_list(&[
-        (1, SendOp::Write(here), (0, 8)),
-        (2, SendOp::Write(there), (8, 8)),
-        (3, SendOp::Read(here), (256, 8)),
-        (4, SendOp::Read(there), (264, 8)),
-        (5, SendOp::Write(here), (16, 0)),
-        (6, add, (272, 8)),
-        (7, SendOp::Write(here), (16, 8)),
-    ]);
-    pair.exchange();
-    let all = [1, 2, 3, 4, 5, 6, 7].map(|wr_id| (wr_id, Status::Success));
-    assert_eq!(crate::support::outcomes(&pair.a.completions()), all);
-    assert_eq!(shared.state().runs, [(2, 2), (2, 2)]);
-    assert_eq!(pair.a.bytes(256, 16), pattern(2, 16));
-    assert_eq!(
-        pair.a.bytes(272, 8),
-        pattern(2, 8),
-        "what the READ saw was there still"
-    );
-    assert_eq!(pair.b.bytes(64, 8), &pattern(2, 24)[16..]);
-}
-
-#[test]
-fn what_a_peer_does_not_permit_goes_as_a_record_with_all_behind_it() {
-    let (mut pair, shared) = reaching();
-    let remote = pair.b.remote(64);
-    let executed = shared.pieces().0;
-    shared.state().refuses_after = Some(executed + 2);
-    let writes = [1, 2, 3, 4].map(|wr_id| (wr_id, SendOp::Write(remote), (8 * wr_id as usize, 8)));
-    pair.a.fill(0, &pattern(3, 40));
-    pair.a.post_list(&writes);
-    sent!(pair.a, []);
-    assert_eq!(shared.state().runs[0], (4, 2));
-    assert_eq!(pair.host().waiting(&pair.a), 2);
-    completed!(pair.a, [(1, Status::Success), (2, Status::Success)]);
-    pair.exchange();
-    completed!(pair.a, [(3, Status::Success), (4, Status::Success)]);
-    assert_eq!(pair.b.bytes(64, 8), &pattern(3, 40)[32..]);
 }
 
 #[test]

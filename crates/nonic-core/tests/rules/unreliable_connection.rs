@@ -8,8 +8,18 @@ use nonic_wire::{Opcode, Reth};
 
 #[test]
 fn sends_and_writes_of_every_border_size() {
-    for mtu in [PathMtu::Mtu256, PathMtu::Mtu1024, PathMtu::Mtu4096] {
-        let mut pair = Pair::new(&Setup { mtu, ..Setup::uc() });
+    use PathMtu::{Mtu256, Mtu1024, Mtu4096};
+    for (mtu, lanes) in [
+        (Mtu256, false),
+        (Mtu1024, false),
+        (Mtu4096, false),
+        (Mtu256, true),
+    ] {
+        let mut pair = Pair::new(&Setup {
+            mtu,
+            lanes,
+            ..Setup::uc()
+        });
         let mtu = mtu.bytes();
         for size in [0, 1, 3, mtu - 1, mtu, mtu + 1, 2 * mtu, 5 * mtu + 7] {
             let bytes = pattern(size as u8, size as usize);
@@ -20,6 +30,9 @@ fn sends_and_writes_of_every_border_size() {
             post!(pair.a, 1, SendOp::SendWithImmediate(7), 0, size);
             post!(pair.a, 2, SendOp::Write(remote), 0, size);
             post!(pair.a, 3, SendOp::WriteWithImmediate(remote, 6), 0, size);
+            if lanes {
+                sent!(pair.a, []);
+            }
             pair.exchange();
             completed!(
                 pair.a,

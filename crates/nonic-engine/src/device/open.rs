@@ -158,12 +158,7 @@ impl Device {
             common,
             ..
         } = opening;
-        let wakes: Vec<Weak<Driver>> = drivers.iter().map(Arc::downgrade).collect();
-        common.connections.set_wake(Box::new(move |shard| {
-            if let Some(driver) = wakes.get(shard).and_then(Weak::upgrade) {
-                driver.nudge();
-            }
-        }));
+        let_connections_wake(&drivers, &common);
         let failing_registrations = settings
             .faults
             .as_ref()
@@ -202,6 +197,16 @@ impl Device {
         tell!(INFO, "nonic::device", "opened {name}");
         Ok(Device { inner })
     }
+}
+
+/// The connection manager, which threads of any shard use, wakes a shard that has something to do.
+fn let_connections_wake(drivers: &[Arc<Driver>], common: &Common) {
+    let wakes: Vec<Weak<Driver>> = drivers.iter().map(Arc::downgrade).collect();
+    common.connections.set_wake(Box::new(move |shard| {
+        if let Some(driver) = wakes.get(shard).and_then(Weak::upgrade) {
+            driver.nudge();
+        }
+    }));
 }
 
 /// Warns of addresses to which nothing can come from other hosts because another program has the port. Nothing else would

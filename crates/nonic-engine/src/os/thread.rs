@@ -64,7 +64,7 @@ mod tests {
         let (tell, told) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
         let other = std::thread::spawn(move || {
-            tell.send(ThreadNumber::current()).expect("somebody listens");
+            tell.send(ThreadNumber::current()).expect("the test waits for it");
             ended.recv().ok();
         });
         let number = told.recv().expect("it says so");
