@@ -25,8 +25,8 @@ pub(crate) const GREETING: &[u8] = b"nonic conversation";
 const MAX_LINE_BYTES: usize = 4096;
 /// What a refusal can say: private data of a REJ.
 const MAX_REFUSAL_BYTES: usize = 148;
-/// A line and a probe may be under way.
-const SENDS: usize = 2;
+/// Lines under way at a time.
+const SENDS: usize = 1;
 /// Lines that may come before they are read.
 const RECEIVES: usize = 32;
 /// Lines read ahead of the thread that asks for them.

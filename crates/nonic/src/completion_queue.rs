@@ -24,7 +24,7 @@ use nonic_explain::Explanation;
 use smallvec::SmallVec;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// Completions that are taken out at a time.
@@ -95,6 +95,8 @@ pub(crate) struct Shared {
     asked_for: usize,
     /// Requests under way, by the number the NIC knows them by.
     outstanding: Mutex<Outstanding>,
+    /// Tells threads that wait for their turn that a request of a backlog has been posted.
+    posted: Condvar,
     aside: Aside,
     futures: Arc<Futures>,
 }
@@ -120,6 +122,7 @@ impl CompletionQueue {
                 waits: Waits::default(),
                 asked_for: capacity,
                 outstanding: Mutex::default(),
+                posted: Condvar::new(),
                 aside: Aside::default(),
                 futures: Arc::default(),
             }),

@@ -55,6 +55,8 @@ struct WorkQueue {
     backlog: VecDeque<Later>,
     /// Whether one of them is just being posted: nothing may overtake it.
     is_posting: bool,
+    /// Whether a thread waits for that to be over.
+    is_posting_awaited: bool,
     /// Tickets of waiters for the work queue to become idle.
     drainers: Vec<Arc<Ticket>>,
 }
@@ -109,6 +111,17 @@ struct Later {
     work: Work,
 }
 
+/// Whose turn it is to post to a work queue.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// That of a new request; the work queue may be full.
+    Own,
+    /// That of the backlog, which there is room for.
+    Due,
+    /// That of a request of the backlog, which another thread is just posting.
+    Posting,
+}
+
 /// A request that is to be posted now.
 #[derive(Debug)]
 pub(crate) struct Due {
@@ -145,6 +158,7 @@ impl Outstanding {
             capacity,
             backlog: VecDeque::new(),
             is_posting: false,
+            is_posting_awaited: false,
             drainers: Vec::new(),
         }) as u32;
         WorkQueueId { index, generation }
@@ -197,6 +211,18 @@ impl Outstanding {
         given_up
     }
 
+    /// What a new request must wait for that is to be neither early nor refused.
+    pub(crate) fn turn(&mut self, work_queue: WorkQueueId) -> Turn {
+        match self.work_queue(work_queue) {
+            Some(found) if found.is_posting => {
+                found.is_posting_awaited = true;
+                Turn::Posting
+            }
+            Some(found) if found.is_due() => Turn::Due,
+            _ => Turn::Own,
+        }
+    }
+
     /// Keeps a request that the program polls for; the number to post it under, or its buffers back if there is no room.
     pub(crate) fn admit(
         &mut self,
@@ -247,7 +273,7 @@ impl Outstanding {
     /// The next request of a backlog, if there is room for it. [`Outstanding::posted`] must follow.
     pub(crate) fn next_due(&mut self, work_queue: WorkQueueId) -> Option<Due> {
         let found = self.work_queue(work_queue)?;
-        if found.is_posting || found.count >= found.capacity {
+        if found.is_posting || !found.is_due() {
             return None;
         }
         let (qpn, Later { wr_id, work }) = (found.qpn?, found.backlog.pop_front()?);
@@ -262,11 +288,13 @@ impl Outstanding {
         })
     }
 
-    /// The request that was due has been posted, or refused.
-    pub(crate) fn posted(&mut self, work_queue: WorkQueueId) {
-        if let Some(found) = self.work_queue(work_queue) {
+    /// The request that was due has been posted, or refused. Whether a thread waits for that.
+    #[must_use = "who waits must be told"]
+    pub(crate) fn posted(&mut self, work_queue: WorkQueueId) -> bool {
+        self.work_queue(work_queue).is_some_and(|found| {
             found.is_posting = false;
-        }
+            std::mem::take(&mut found.is_posting_awaited)
+        })
     }
 
     /// Takes a request out; nothing if its work queue is gone.
@@ -346,6 +374,11 @@ impl WorkQueue {
     /// Whether one more may be posted without overtaking the backlog.
     fn has_room(&self) -> bool {
         self.count < self.capacity && self.backlog.is_empty() && !self.is_posting
+    }
+
+    /// Whether there is room for the next of its backlog.
+    fn is_due(&self) -> bool {
+        self.count < self.capacity && !self.backlog.is_empty()
     }
 
     /// Whether it has nothing to do.
@@ -435,23 +468,26 @@ mod tests {
         }
         let first = all.next_due(work_queue).expect("there is room");
         assert!(all.next_due(work_queue).is_none(), "one is being posted");
-        all.posted(work_queue);
+        assert!(!all.posted(work_queue), "nobody waits for it");
         assert!(all.next_due(work_queue).is_none(), "full");
+        assert_eq!(all.turn(work_queue), Turn::Own, "to be refused");
         assert!(all.take(first.wr_id).expect("there").others_wait);
         assert!(
             all.admit(work_queue, 9, Buffers::default()).is_err(),
             "others were here before"
         );
+        assert_eq!(all.turn(work_queue), Turn::Due);
         let second = all.next_due(work_queue).expect("there is room");
         assert!(
             all.admit(work_queue, 9, Buffers::default()).is_err(),
             "one is being posted"
         );
         assert_eq!(index_of(second.wr_id), 1);
-        all.posted(work_queue);
+        assert_eq!(all.turn(work_queue), Turn::Posting);
+        assert!(all.posted(work_queue), "who asked is told");
         // The backlog ends with the work queue, too.
         assert_eq!(all.close(work_queue).len(), 2);
         assert!(all.next_due(work_queue).is_none());
-        all.posted(work_queue);
+        assert!(!all.posted(work_queue));
     }
 }

@@ -1,7 +1,10 @@
 //! Keepalive: a peer that was stopped is noticed, a peer that only waits is not given up. On both wires.
 
 use crate::bench::{PATIENCE, WIRES};
-use nonic::{CloseReason, ConnectOptions, Device, Listener, Rc, RequestError, connect, connect_with};
+use nonic::{
+    Access, CloseReason, ConnectOptions, Device, Listener, QpCapacity, Rc, RequestError, connect,
+    connect_with,
+};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -146,5 +149,51 @@ fn nothing_is_left_of_connections_that_were_probed() {
             assert!(Instant::now() < deadline, "{wire}: a probe is kept");
             std::thread::yield_now();
         }
+    }
+}
+
+/// A probe takes none of the program's room, also while it is being posted.
+#[test]
+fn a_full_queue_is_the_programs_alone() {
+    for wire in WIRES {
+        let device = Device::open(wire).expect("loopback is there");
+        let domain = device.domain();
+        let listener = Listener::bind(&device, "127.0.0.1:0".parse().expect("an address")).expect("free");
+        let options = ConnectOptions {
+            keepalive: Some(Duration::from_millis(1)),
+            ..ConnectOptions::default()
+        };
+        let one = QpCapacity {
+            max_send_wr: 1,
+            ..QpCapacity::default()
+        };
+        let sent = device.completion_queue(1).expect("a queue");
+        let builder = domain.queue_pair_builder::<Rc>(&sent).capacity(one);
+        let connecting = connect_with(builder, listener.local_addr(), &options, b"").expect("asked");
+        let incoming = listener.accept_within(PATIENCE).expect("a request");
+        let server = incoming
+            .accept(domain.pair_builder::<Rc>(), b"")
+            .expect("accepted");
+        let mut client = connecting.wait_within(PATIENCE).expect("connected");
+        let shelf = domain
+            .lease(8)
+            .expect("memory")
+            .expose(Access::REMOTE_WRITE)
+            .expect("exposed");
+        let mut lease = domain.lease(8).expect("memory");
+        let end = Instant::now() + Duration::from_secs(1);
+        let mut written = 0;
+        while Instant::now() < end {
+            client
+                .pair
+                .sq
+                .write(written, lease, shelf.remote().slice(..8))
+                .unwrap_or_else(|refused| panic!("{wire}, after {written}: {refused}"));
+            let done = sent.wait(Some(PATIENCE)).expect("no overflow").expect("in time");
+            assert!(done.result.is_ok(), "{wire}: {:?}", done.result);
+            lease = done.buffers.into_iter().next().expect("one was lent");
+            written += 1;
+        }
+        drop((client, server));
     }
 }

@@ -3,7 +3,7 @@
 use super::CompletionQueue;
 use crate::cm_dispatcher::EventChannel;
 use crate::memory::Buffers;
-use crate::outstanding::{Outstanding, WorkQueueId};
+use crate::outstanding::{Outstanding, Turn, WorkQueueId};
 use crate::ticket::Outcome;
 use nonic_core::Qpn;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -37,7 +37,7 @@ impl CompletionQueue {
 
     /// Keeps a request's buffers; the number to post it under, or the buffers back if there is no room for its completion.
     pub(crate) fn admit(&self, id: u64, work_queue: WorkQueueId, buffers: Buffers) -> Result<u64, Buffers> {
-        self.lock().admit(work_queue, id, buffers)
+        self.lock_in_turn(work_queue).admit(work_queue, id, buffers)
     }
 
     /// Keeps a request of a batch that is yet to be posted.
@@ -47,15 +47,39 @@ impl CompletionQueue {
 
     /// How many of a batch are too many.
     pub(crate) fn excess(&self, work_queue: WorkQueueId, batch: usize) -> usize {
-        self.lock().excess(work_queue, batch)
+        self.lock_in_turn(work_queue).excess(work_queue, batch)
     }
 
-    /// A request was refused: its buffers back.
+    /// A request was refused: its buffers back. What waited for the room it took is posted.
     pub(crate) fn withdraw(&self, wr_id: u64) -> Buffers {
-        self.lock()
-            .take(wr_id)
-            .map(|taken| taken.buffers)
-            .unwrap_or_default()
+        // In a statement of its own: posting must not find it locked.
+        let taken = self.lock().take(wr_id);
+        taken.map_or_else(Buffers::default, |taken| {
+            self.room_was_made(taken.work_queue, taken.others_wait, taken.drainers);
+            taken.buffers
+        })
+    }
+
+    /// Locked once everything was posted of the backlog that there is room for. The NIC gets requests in the order in
+    /// which they were made, and a work queue is not full because another thread is just posting to it: that may be
+    /// the one that probes the connection, which the program knows nothing of.
+    fn lock_in_turn(&self, work_queue: WorkQueueId) -> MutexGuard<'_, Outstanding> {
+        let mut outstanding = self.lock();
+        loop {
+            outstanding = match outstanding.turn(work_queue) {
+                Turn::Own => return outstanding,
+                Turn::Due => {
+                    drop(outstanding);
+                    self.post_backlog(work_queue);
+                    self.lock()
+                }
+                Turn::Posting => self
+                    .shared
+                    .posted
+                    .wait(outstanding)
+                    .unwrap_or_else(PoisonError::into_inner),
+            };
+        }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Outstanding> {

@@ -32,7 +32,7 @@ impl CompletionQueue {
     }
 
     /// Posts what waited for room, as far as there is some.
-    fn post_backlog(&self, work_queue: WorkQueueId) {
+    pub(super) fn post_backlog(&self, work_queue: WorkQueueId) {
         loop {
             // In a statement of its own: posting must not find it locked.
             let due = self.lock().next_due(work_queue);
@@ -42,7 +42,9 @@ impl CompletionQueue {
             let posted = self.post(&due);
             let refused = {
                 let mut outstanding = self.lock();
-                outstanding.posted(work_queue);
+                if outstanding.posted(work_queue) {
+                    self.shared.posted.notify_all();
+                }
                 match posted {
                     Ok(()) => None,
                     Err(error) => outstanding.take(due.wr_id).map(|taken| (error, taken)),
@@ -94,6 +96,19 @@ impl CompletionQueue {
             ticket.deliver(Outcome::Drained);
         }
         ticket
+    }
+
+    /// A request is done with: posts what waited for its room, and tells those who waited for the work queue to be idle.
+    pub(super) fn room_was_made(
+        &self,
+        work_queue: WorkQueueId,
+        others_wait: bool,
+        drainers: Vec<Arc<Ticket>>,
+    ) {
+        if others_wait {
+            self.post_backlog(work_queue);
+        }
+        self.tell_drained(drainers);
     }
 
     fn tell_drained(&self, drainers: Vec<Arc<Ticket>>) {
@@ -195,10 +210,7 @@ impl CompletionQueue {
     pub(super) fn finish(&self, completion: nonic_core::Completion) -> Option<Completion> {
         // Of a queue pair that is gone: the program lost its claim to the completion with it.
         let taken = self.lock().take(completion.wr_id)?;
-        if taken.others_wait {
-            self.post_backlog(taken.work_queue);
-        }
-        self.tell_drained(taken.drainers);
+        self.room_was_made(taken.work_queue, taken.others_wait, taken.drainers);
         let connection = match completion.status {
             Status::Success => None,
             _ => self.lock().connection(taken.work_queue),

@@ -79,7 +79,7 @@ pub fn connect_with<T: Connected>(
         Some(index) => index,
         None => route(&device, peer)?,
     };
-    let prepared = builder.gid_index(gid_index).build()?;
+    let prepared = builder.gid_index(gid_index).room_for_probes(options).build()?;
     prepared.permit(options)?;
     let own = prepared.endpoint();
     if own.ip.is_ipv4() != peer.is_ipv4() {

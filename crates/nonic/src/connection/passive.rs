@@ -208,7 +208,7 @@ impl Incoming {
         }
         let gid_index = handle.device.gid_index(request.route.local);
         let gid_index = gid_index.ok_or(ConnectError::NoRoute(peer))?;
-        let prepared = builder.gid_index(gid_index).build()?;
+        let prepared = builder.gid_index(gid_index).room_for_probes(options).build()?;
         prepared.permit(options)?;
         let own = prepared.endpoint();
         let limit = options.fetches.min(handle.device.engine.config().max_rd_atomic);

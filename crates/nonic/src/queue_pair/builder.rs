@@ -115,6 +115,15 @@ impl<T: Transport> QueuePairBuilder<T> {
         self
     }
 
+    /// With room for a probe beside as many requests of the program's as it asked for, if the connection is probed.
+    pub(crate) fn room_for_probes(mut self, options: &ConnectOptions) -> Self {
+        let most = self.domain.device.engine.config().max_wr;
+        if options.keepalive.is_some() && self.capacity.max_send_wr < most {
+            self.capacity.max_send_wr += 1;
+        }
+        self
+    }
+
     pub(crate) fn chosen_gid(&self) -> Option<u8> {
         self.gid_index
     }

@@ -61,7 +61,8 @@ pub struct ConnectOptions {
     /// [`CloseReason::Unreachable`](crate::CloseReason::Unreachable).
     ///
     /// A probe is a WRITE without bytes (over iWARP a READ), which the peer's NIC answers by itself and which the
-    /// peer's `access` must permit, as its default does. Peers of unreliable connections are not probed.
+    /// peer's `access` must permit, as its default does. Probes take none of the queue pair's capacity. Peers of unreliable
+    /// connections are not probed.
     pub keepalive: Option<Duration>,
 }
 
