@@ -115,6 +115,16 @@ impl Process {
         }
     }
 
+    /// Sends it a signal.
+    pub fn signal(&self, signal: libc::c_int) -> Result<()> {
+        // SAFETY: the call concerns another process only. The number is that of our child, which nobody has waited for yet.
+        let sent = unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+        match sent {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()).context("cannot send it a signal"),
+        }
+    }
+
     /// Whether it has not ended.
     pub fn runs(&self) -> bool {
         self.child.runs()

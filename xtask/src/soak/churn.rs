@@ -4,11 +4,11 @@
 //! port 4791, for a moment. Clients on host A talk to the server. A process that comes or goes on B changes which
 //! process gets which packet there; no client may notice.
 
+use super::random;
 use super::tally::Tally;
 use crate::dist::Dist;
 use crate::tools::Readable;
 use anyhow::{Context, Result, ensure};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -209,9 +209,4 @@ impl Events {
             self.tally.failed
         )
     }
-}
-
-/// A number that is another one each time.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
 }

@@ -10,10 +10,12 @@
 mod churn;
 mod contained;
 mod repeated;
+mod signals;
 mod tally;
 
 use crate::dist::{self, Dist};
 use anyhow::{Result, ensure};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -51,6 +53,11 @@ enum What {
         #[arg(long, default_value_t = 10_000)]
         times: usize,
     },
+    /// Two processes of one host, one of which is killed or stopped while they talk
+    Signals {
+        #[arg(long, default_value_t = 1000)]
+        times: usize,
+    },
     /// Clients of a server on a host where processes come and go, in good order or killed
     Churn {
         #[arg(long, default_value_t = 10.0)]
@@ -75,8 +82,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         What::Iperf3 { times } => repeated::iperf3(*times),
         What::Conformance { times } => repeated::conformance(&dist, *times),
         What::Cancel { times } => repeated::cancel(*times),
+        What::Signals { times } => signals::run(&dist, *times),
         What::Churn { minutes } => churn::run(&dist, Duration::try_from_secs_f64(60.0 * minutes)?),
     }
+}
+
+/// A number that is another one each time.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 /// Threads that do nothing as fast as they can, until it is dropped.

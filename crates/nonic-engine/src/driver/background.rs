@@ -1,9 +1,9 @@
 //! The background thread: it serves peers while the program's threads do something else.
 //!
-//! It sleeps on every descriptor of the shard. While the program polls it keeps away, in naps that double from
-//! [`SHORTEST_NAP`] to [`LONGEST_NAP`]. At the end of each nap it counts the program's polls, which takes no lock and
-//! disturbs no thread; if there were any, it naps on. So it notices after two naps that a program has stopped polling. A program that
-//! only waits for a processor has not: where there are more of them than processors, each is away for milliseconds.
+//! It sleeps on every descriptor of the shard. While the program polls it keeps away, in naps ([`nap_after`]). At the end of each nap
+//! it counts the program's polls, which takes no lock; if there were any, it naps on. So it notices after two naps that a program has
+//! stopped polling. A program that only waits for a processor has not: where there are more of them than processors, each is away for
+//! milliseconds.
 //!
 //! A program may stop because it waits for bytes to change in memory, which no poll would ever report. The thread
 //! recognises such a program by the packets that are waiting at the end of the nap, and does not keep away from it for a
@@ -25,17 +25,18 @@ use std::time::Duration;
 /// How long it keeps away before it first counts polls. A program that polls at all does so at least this often: it has
 /// completions to look at and requests to post in between.
 const SHORTEST_NAP: Duration = Duration::from_micros(200);
-/// How long it keeps away from a program that never does anything but poll. What the program leaves undone when it stops
-/// polling waits twice as long.
-const LONGEST_NAP: Duration = Duration::from_micros(500);
-/// How long it naps, and keeps away in all, while the program's thread waits for a processor. If it came back instead, it would do that
-/// thread's work, record by record, each with a wake-up, on a processor that nobody has to spare: eight ranks of MPI on two processors
-/// then took twice as long to exchange 64 KiB.
-const LONGEST_WAITING_NAP: Duration = Duration::from_millis(2);
+/// How long it keeps away from a program that has done nothing but poll for long, or that waits for a processor. Where there is no
+/// processor to spare, the end of each nap takes one from the program for some microseconds.
+const LONGEST_NAP: Duration = Duration::from_millis(2);
+/// What the program leaves undone when it stops polling waits for two naps. That may take this part of the time for which it polled
+/// before, twice.
+const NAP_OF_POLLING: u32 = 16;
+/// How long it keeps away in all while the program's thread waits for a processor. If it came back instead, it would do that thread's
+/// work, record by record, each with a wake-up, on a processor that nobody has to spare: eight ranks of MPI on two processors then took
+/// twice as long to exchange 64 KiB.
 const WAITING_PATIENCE: Duration = Duration::from_millis(10);
-/// After so many naps it looks at everything, however eagerly the program polls: captures and counters have readers outside
-/// the program.
-const NAPS: u32 = 32;
+/// After so long it looks at everything, however eagerly the program polls: captures and counters have readers outside the program.
+const LONGEST_ABSENCE: Duration = Duration::from_millis(16);
 /// Looks for packets between two readings of the clock.
 const LOOKS: u32 = 4;
 
@@ -64,23 +65,33 @@ enum Nap {
     Unpolled,
 }
 
-/// For how long the thread stays although the program polls.
+/// How long it naps while a program polls that has polled for so long already.
+fn nap_after(polled: Duration) -> Duration {
+    (polled / NAP_OF_POLLING).clamp(SHORTEST_NAP, LONGEST_NAP)
+}
+
+/// For how long the thread stays although the program polls, and for how long the program has polled.
 ///
 /// Packets had waited for it before. That may have been an accident: a polling program was not given its processor for a
 /// moment. So it does not stay for long at first, and longer each time that happens again as soon as it turns away.
 struct Watchful {
     until: Time,
     next: Duration,
+    /// How long the program has polled without a pause.
+    polled: Duration,
 }
 
 impl Watchful {
     const SHORTEST: Duration = Duration::from_millis(1);
     const LONGEST: Duration = Duration::from_millis(64);
+    /// A program that has polled for so long does nothing else.
+    const CERTAINTY: Duration = Duration::from_millis(1);
 
     fn new() -> Self {
         Watchful {
             until: Time::ZERO,
             next: Self::SHORTEST,
+            polled: Duration::ZERO,
         }
     }
 
@@ -90,9 +101,17 @@ impl Watchful {
         self.next = (2 * self.next).min(Self::LONGEST);
     }
 
-    /// The program polls and does nothing else.
-    fn forget(&mut self) {
-        self.next = Self::SHORTEST;
+    /// The program polled during a nap.
+    fn polled(&mut self, nap: Duration) {
+        self.polled += nap;
+        if self.polled >= Self::CERTAINTY {
+            self.next = Self::SHORTEST;
+        }
+    }
+
+    /// It did not.
+    fn paused(&mut self) {
+        self.polled = Duration::ZERO;
     }
 }
 
@@ -197,11 +216,13 @@ impl Driver {
 
     /// Keeps away while the program polls.
     fn stand_aside(&self, watchful: &mut Watchful) -> Nap {
-        let mut nap = SHORTEST_NAP;
+        let mut nap = nap_after(watchful.polled);
         let mut outcome = Nap::Polled;
         let (mut unpolled, mut ran) = (Duration::ZERO, None);
+        let mut absence = Duration::ZERO;
         self.turns.park.set_aside(true);
-        for _ in 0..NAPS {
+        while absence < LONGEST_ABSENCE {
+            absence += nap;
             let timeout = timespec(nap);
             let called = poll(&mut [PollFd::new(self.wake(), PollFlags::IN)], Some(&timeout));
             if called != Ok(0) {
@@ -214,17 +235,20 @@ impl Driver {
                     outcome = Nap::Unpolled;
                     break;
                 }
-                nap = (2 * nap).min(LONGEST_WAITING_NAP);
+                nap = (2 * nap).min(LONGEST_NAP);
                 continue;
             }
             (unpolled, ran) = (Duration::ZERO, None);
-            if nap >= LONGEST_NAP {
-                watchful.forget();
-            }
-            nap = (2 * nap).min(LONGEST_NAP);
+            watchful.polled(nap);
+            nap = nap_after(watchful.polled);
         }
-        if outcome == Nap::Called {
-            self.wake().drain();
+        match outcome {
+            Nap::Polled => {}
+            Nap::Unpolled => watchful.paused(),
+            Nap::Called => {
+                watchful.paused();
+                self.wake().drain();
+            }
         }
         self.turns.park.set_aside(false);
         if self.wake().is_lost() {
@@ -326,8 +350,23 @@ mod tests {
             (now, last) = (watchful.until, length);
         }
         assert_eq!(last, Watchful::LONGEST);
-        watchful.forget();
+        watchful.polled(Watchful::CERTAINTY);
         watchful.begin(now);
         assert_eq!(watchful.until.since(now), Watchful::SHORTEST);
+    }
+
+    #[test]
+    fn the_longer_a_program_polls_the_longer_the_naps() {
+        let mut watchful = Watchful::new();
+        let mut naps = Vec::new();
+        while watchful.polled < Duration::from_millis(100) {
+            let nap = nap_after(watchful.polled);
+            watchful.polled(nap);
+            naps.push(nap);
+        }
+        assert!(naps.is_sorted());
+        assert_eq!((naps[0], naps[naps.len() - 1]), (SHORTEST_NAP, LONGEST_NAP));
+        watchful.paused();
+        assert_eq!(nap_after(watchful.polled), SHORTEST_NAP);
     }
 }
