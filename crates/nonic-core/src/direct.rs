@@ -15,8 +15,7 @@
 //! Nothing here touches memory but [`PublishedKey::execute`], which is for simulated hosts. When the core asks, and why
 //! nothing is executed twice or out of order, is in `roce::local::direct`.
 
-use crate::verbs::memory::{Access, Key, PdId, Region};
-use crate::verbs::wqe::Payload;
+use crate::verbs::memory::{Access, Key, PdId, Region, SgFault, SgList};
 use nonic_wire::{Psn, Qpn};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -122,19 +121,19 @@ impl PublishedKey {
         let at = self.offset + start as usize;
         let aligned = request.va % 8 == 0;
         let LocalBytes {
-            payload,
+            memory,
             offset,
             length,
         } = request.bytes;
         buffer.resize(length as usize, 0);
         match request.operation {
             DirectOperation::Write => {
-                payload.gather(offset, buffer).ok()?;
+                memory.gather(offset, buffer).ok()?;
                 self.region.write(at, buffer).ok()?;
             }
-            DirectOperation::Read => {
+            DirectOperation::Read | DirectOperation::Pull => {
                 self.region.read(at, buffer).ok()?;
-                payload.scatter(offset, buffer).ok()?;
+                memory.scatter(offset, buffer).ok()?;
             }
             _ if !aligned => return None,
             DirectOperation::FetchAdd(add) => {
@@ -182,6 +181,8 @@ pub enum DirectOperation {
     Write,
     /// Its bytes come here.
     Read,
+    /// The same for the bytes of a SEND that it has under way to us: what it sends, it lets us have.
+    Pull,
     /// So much is added to its word, in one step.
     FetchAdd(u64),
     /// Its word is replaced if it is what was expected, in one step.
@@ -199,6 +200,7 @@ impl DirectOperation {
         match self {
             DirectOperation::Write => Access::REMOTE_WRITE,
             DirectOperation::Read => Access::REMOTE_READ,
+            DirectOperation::Pull => Access::empty(),
             DirectOperation::FetchAdd(_) | DirectOperation::CompareSwap { .. } => Access::REMOTE_ATOMIC,
         }
     }
@@ -224,9 +226,39 @@ impl DirectOperation {
 /// A stretch of our own memory: where a request's bytes come from or go to.
 #[derive(Copy, Clone, Debug)]
 pub struct LocalBytes<'a> {
-    pub(crate) payload: &'a Payload,
+    pub(crate) memory: LocalMemory<'a>,
     pub(crate) offset: u64,
     pub(crate) length: u32,
+}
+
+/// The memory of a request or of a receive.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum LocalMemory<'a> {
+    List(&'a SgList),
+    Inline(&'a [u8]),
+}
+
+impl LocalMemory<'_> {
+    #[inline]
+    pub(crate) fn gather(&self, offset: u64, out: &mut [u8]) -> Result<(), SgFault> {
+        match self {
+            LocalMemory::List(list) => list.gather(offset, out),
+            LocalMemory::Inline(bytes) => {
+                let start = offset as usize;
+                out.copy_from_slice(bytes.get(start..start + out.len()).ok_or(SgFault::Length)?);
+                Ok(())
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn scatter(&self, offset: u64, data: &[u8]) -> Result<(), SgFault> {
+        match self {
+            LocalMemory::List(list) => list.scatter(offset, data),
+            // Posting refuses inline fetches.
+            LocalMemory::Inline(_) => Err(SgFault::Length),
+        }
+    }
 }
 
 impl<'a> LocalBytes<'a> {
@@ -244,8 +276,8 @@ impl<'a> LocalBytes<'a> {
     /// writes here. If not, parts before the one that does not may have been visited.
     #[inline]
     pub fn parts(&self, operation: DirectOperation, mut visit: impl FnMut(LocalPart<'a>)) -> bool {
-        match self.payload {
-            Payload::Memory(list) => list
+        match self.memory {
+            LocalMemory::List(list) => list
                 .walk(
                     self.offset,
                     self.len(),
@@ -260,7 +292,7 @@ impl<'a> LocalBytes<'a> {
                     },
                 )
                 .is_ok(),
-            Payload::Inline(bytes) => {
+            LocalMemory::Inline(bytes) => {
                 let start = self.offset as usize;
                 let part = bytes.get(start..start + self.len());
                 // Posting refuses inline READs and atomics.

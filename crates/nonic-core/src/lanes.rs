@@ -84,6 +84,8 @@ pub enum RecordAnswer {
     Unexpected,
     /// Nothing happened: the queue pair was destroyed.
     Gone,
+    /// Nothing happened: the bytes that the record names cannot be fetched. They must come with it.
+    Unreadable,
 }
 
 impl RecordAnswer {
@@ -97,6 +99,7 @@ impl RecordAnswer {
             RecordAnswer::Ignored => (4, 0),
             RecordAnswer::Gone => (5, 0),
             RecordAnswer::Unexpected => (6, 0),
+            RecordAnswer::Unreadable => (7, 0),
         }
     }
 
@@ -109,6 +112,7 @@ impl RecordAnswer {
             4 => RecordAnswer::Ignored,
             5 => RecordAnswer::Gone,
             6 => RecordAnswer::Unexpected,
+            7 => RecordAnswer::Unreadable,
             _ => RecordAnswer::Refused(NakCode::from_value(word as u8 & 0x1f)),
         }
     }

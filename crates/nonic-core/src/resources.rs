@@ -43,6 +43,8 @@ pub(crate) struct NicResources<'a> {
     pub(crate) direct_piece: u32,
     /// A request of so many bytes is worth waiting for that.
     pub(crate) direct_worth: u32,
+    /// The bytes of a SEND of so many are fetched by its receiver.
+    pub(crate) pull_worth: u32,
     /// Receives that are not to be found although they are there.
     pub(crate) missing_receives: Option<&'a mut Shortage>,
 }

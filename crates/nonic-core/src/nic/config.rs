@@ -39,6 +39,9 @@ pub struct NicConfig {
     /// memory of a peer on this host: the gain over packets is larger than the wait for an answer. A peer that delays
     /// acknowledgements until its program's next call may take a millisecond, so it is not worth it for small requests.
     pub direct_worth: u32,
+    /// From so many bytes on, a SEND to a peer on this host with nothing before or behind it names its bytes, and the receiver fetches
+    /// them if it can: one copy in place of one into a record and one out of it.
+    pub pull_worth: u32,
     /// Bytes of payload in a record to a peer on this host, at most. A longer message takes several.
     pub record_piece: u32,
     /// Habits of iWARP queue pairs.
@@ -58,6 +61,7 @@ impl Default for NicConfig {
             max_rd_atomic: 128,
             direct_piece: 1 << 20,
             direct_worth: 1 << 20,
+            pull_worth: 32 << 10,
             record_piece: 16 << 10,
             iwarp: IwarpConfig::default(),
         }

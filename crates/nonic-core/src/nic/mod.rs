@@ -144,6 +144,7 @@ macro_rules! resources {
             record_piece: $nic.config.record_piece,
             direct_piece: $nic.config.direct_piece,
             direct_worth: $nic.config.direct_worth,
+            pull_worth: $nic.config.pull_worth,
             missing_receives: $nic.missing_receives.as_mut(),
         }
     };

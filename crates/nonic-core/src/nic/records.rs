@@ -60,7 +60,8 @@ impl Nic {
             // What became of it, these services do not tell.
             return RecordAnswer::Executed;
         }
-        let answer = qp.handle_record(&mut resources!(nic, now), &header.as_packet(payload), room);
+        let record = (&header.as_packet(payload), header.named);
+        let answer = qp.handle_record(&mut resources!(nic, now), record, room);
         if !answer.is_executed() {
             self.touch(slot);
         }

@@ -3,8 +3,9 @@
 //! It places bytes and counts them. Whether a packet or segment is the next one, and what the peer hears of a fault, is the transport's
 //! to know.
 
+use crate::direct::{LocalBytes, LocalMemory};
 use crate::placement::{InboundWrite, MAX_MESSAGE};
-use crate::verbs::memory::SgFault;
+use crate::verbs::memory::{Access, SgFault};
 use crate::verbs::rq::RecvWqe;
 
 /// The message whose packets are arriving.
@@ -63,9 +64,37 @@ impl InboundSend {
         self.received
     }
 
+    /// Whether none has.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.received == 0
+    }
+
     /// How long it would be with so many bytes more.
     pub(crate) fn length_with(&self, bytes: usize) -> u64 {
         u64::from(self.received) + bytes as u64
+    }
+
+    /// Where the next bytes go, if the receive takes so many more.
+    pub(crate) fn room_for(&self, bytes: u32) -> Result<LocalBytes<'_>, Misplaced> {
+        let length = self.length_with(bytes as usize);
+        if length > u64::from(MAX_MESSAGE) {
+            return Err(Misplaced::TooLong);
+        }
+        let target = &self.wqe.target;
+        target.check(Access::LOCAL_WRITE).map_err(Misplaced::Receive)?;
+        if length > target.length() {
+            return Err(Misplaced::Receive(SgFault::Length));
+        }
+        Ok(LocalBytes {
+            memory: LocalMemory::List(target),
+            offset: u64::from(self.received),
+            length: bytes,
+        })
+    }
+
+    /// So many bytes are there now.
+    pub(crate) fn filled(&mut self, bytes: u32) {
+        self.received += bytes;
     }
 
     /// Places the next bytes.

@@ -131,7 +131,7 @@ impl UnreliableSender {
             return self.local_fault(roce, nic);
         }
         let header = RecordHeader::of(roce, wqe, &part, self.next_psn);
-        let begin = RecordHeader::length_of(header.opcode);
+        let begin = header.length();
         let length = begin + part.length as usize;
         let Some(lanes) = nic.lanes.as_deref_mut() else {
             return Written::Packets;

@@ -64,6 +64,14 @@ impl SendOp {
         matches!(self, SendOp::LocalInvalidate(_) | SendOp::BindWindow(_))
     }
 
+    /// Operations that take a receive of the peer's for their bytes.
+    pub(crate) fn is_send(self) -> bool {
+        matches!(
+            self,
+            SendOp::Send | SendOp::SendWithImmediate(_) | SendOp::SendWithInvalidate(_)
+        )
+    }
+
     /// Operations that the peer answers each on its own: the number of those under way is limited.
     pub(crate) fn is_answered(self) -> bool {
         self.fetches() || matches!(self, SendOp::AtomicWrite(_) | SendOp::Flush(_))

@@ -1,8 +1,9 @@
 //! A send-queue work request while the NIC works on it. Each transport keeps its own state, packets or anything else,
 //! beside it.
 
+use crate::direct::LocalMemory;
 use crate::verbs::memory::{Access, KeyError, KeyTable, PdId, SgFault, SgList};
-use crate::verbs::work::{Data, Destination, SendFlags, SendOp, SendRequest};
+use crate::verbs::work::{Data, Destination, RemoteAddress, SendFlags, SendOp, SendRequest};
 use nonic_wire::Qpn;
 use smallvec::SmallVec;
 
@@ -44,6 +45,23 @@ pub(crate) enum Payload {
 }
 
 impl Payload {
+    /// For direct access.
+    #[inline]
+    pub(crate) fn memory(&self) -> LocalMemory<'_> {
+        match self {
+            Payload::Memory(list) => LocalMemory::List(list),
+            Payload::Inline(bytes) => LocalMemory::Inline(bytes),
+        }
+    }
+
+    /// Where so many bytes are that begin at an offset: an address and the key for it. `None` if they are in several places.
+    pub(crate) fn named(&self, offset: u64, length: u32) -> Option<RemoteAddress> {
+        match self {
+            Payload::Memory(list) => list.named(offset, length),
+            Payload::Inline(_) => None,
+        }
+    }
+
     pub(crate) fn check(&self, needed: Access) -> Result<(), SgFault> {
         match self {
             Payload::Memory(list) => list.check(needed),
@@ -60,21 +78,10 @@ impl Payload {
     }
 
     pub(crate) fn gather(&self, offset: u64, out: &mut [u8]) -> Result<(), SgFault> {
-        match self {
-            Payload::Memory(list) => list.gather(offset, out),
-            Payload::Inline(bytes) => {
-                let start = offset as usize;
-                out.copy_from_slice(bytes.get(start..start + out.len()).ok_or(SgFault::Length)?);
-                Ok(())
-            }
-        }
+        self.memory().gather(offset, out)
     }
 
     pub(crate) fn scatter(&self, offset: u64, data: &[u8]) -> Result<(), SgFault> {
-        match self {
-            Payload::Memory(list) => list.scatter(offset, data),
-            // Posting refuses inline fetches.
-            Payload::Inline(_) => Err(SgFault::Length),
-        }
+        self.memory().scatter(offset, data)
     }
 }

@@ -25,6 +25,7 @@ mod memory_keys;
 mod memory_windows;
 mod order_and_limits;
 mod posting;
+mod pulled_sends;
 mod rates;
 mod rc_operations;
 mod receiver_not_ready;

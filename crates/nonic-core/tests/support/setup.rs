@@ -38,6 +38,8 @@ pub struct Setup {
     pub direct_piece: u32,
     /// From so many bytes on, a request waits until they can.
     pub direct_worth: u32,
+    /// From so many bytes on, the receiver of a SEND fetches them.
+    pub pull_worth: u32,
     /// Whether lanes lead from each node to the other, and the bytes of payload that a record has.
     pub lanes: bool,
     pub record_piece: u32,
@@ -76,6 +78,7 @@ impl Default for Setup {
             srq: false,
             direct_piece: 1 << 20,
             direct_worth: 1 << 20,
+            pull_worth: 1 << 20,
             lanes: false,
             record_piece: 1024,
         }
@@ -116,6 +119,7 @@ impl Setup {
             lenient_icrc: self.lenient_icrc,
             direct_piece: self.direct_piece,
             direct_worth: self.direct_worth,
+            pull_worth: self.pull_worth,
             record_piece: self.record_piece,
             ..NicConfig::default()
         }

@@ -37,7 +37,7 @@ pub(super) fn execute<'a>(
 ) -> Result<usize, Failed> {
     let call = match operation {
         DirectOperation::Write => libc::process_vm_writev,
-        DirectOperation::Read => libc::process_vm_readv,
+        DirectOperation::Read | DirectOperation::Pull => libc::process_vm_readv,
         DirectOperation::FetchAdd(_) | DirectOperation::CompareSwap { .. } => return Err(Failed::Once),
     };
     let (mut ours, mut theirs) = (Parts::new(), Parts::new());

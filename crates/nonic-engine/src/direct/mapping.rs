@@ -47,13 +47,13 @@ impl Mapping {
     #[inline]
     pub(super) fn execute(&self, request: &DirectRequest<'_>, at: u64) -> Option<Direct> {
         let at = usize::try_from(at).ok()?;
-        let reads = request.operation == DirectOperation::Read;
+        let reads = matches!(request.operation, DirectOperation::Read | DirectOperation::Pull);
         if !reads && self.rights != Others::Write {
             return None;
         }
         match request.operation {
             DirectOperation::Write => self.write(request, at).then_some(Direct::Done),
-            DirectOperation::Read => self.read(request, at).then_some(Direct::Done),
+            DirectOperation::Read | DirectOperation::Pull => self.read(request, at).then_some(Direct::Done),
             // Of a region's words, only those are aligned that are aligned to its beginning, which is that of a page.
             _ if request.va % 8 != 0 || at % 8 != 0 => None,
             DirectOperation::FetchAdd(add) => self.region.fetch_add(at, add).ok().map(Direct::Fetched),

@@ -44,6 +44,7 @@ impl World {
         };
         if let Some(direct) = &self.scenario.direct {
             (config.direct_piece, config.direct_worth) = (direct.piece, direct.worth);
+            config.pull_worth = direct.pull_worth;
         }
         if let Some(lanes) = &self.scenario.lanes {
             config.record_piece = lanes.piece;

@@ -118,11 +118,15 @@ impl DirectState {
             false => Direct::Refused,
             true => {
                 let bytes = LocalBytes {
-                    payload: &wqe.payload,
+                    memory: wqe.payload.memory(),
                     offset: u64::from(self.front.done()),
                     length: piece,
                 };
-                let mut request = request_of(roce, operation, remote, bytes);
+                let at = RemoteAddress {
+                    va: remote.va.wrapping_add(bytes.offset),
+                    ..remote
+                };
+                let mut request = direct_request(roce, operation, at, bytes);
                 request.left = left;
                 direct.execute(&request)
             }
@@ -144,11 +148,11 @@ impl DirectState {
         let request = |wqe: &'a SendWqe| {
             let (operation, remote) = operation_of(wqe.op)?;
             let whole = LocalBytes {
-                payload: &wqe.payload,
+                memory: wqe.payload.memory(),
                 offset: 0,
                 length: wqe.length,
             };
-            Some(request_of(roce, operation, remote, whole))
+            Some(direct_request(roce, operation, remote, whole))
         };
         let requests: SmallVec<[DirectRequest<'_>; LONGEST_RUN]> = wqes.map_while(request).collect();
         let executed = direct.execute_run(&requests);
@@ -198,6 +202,8 @@ impl DirectState {
             DirectOperation::FetchAdd(_) | DirectOperation::CompareSwap { .. } => {
                 nic.counters.direct_atomics += 1;
             }
+            // That is the receiver's.
+            DirectOperation::Pull => {}
         }
         let placed = match outcome {
             Direct::Fetched(original) => wqe.payload.scatter(0, &original.to_ne_bytes()),
@@ -210,12 +216,12 @@ impl DirectState {
     }
 }
 
-/// A piece of a request that begins at `remote`: its last, unless there is more `left`.
+/// A piece of a request, `at` the peer: its last, unless there is more `left`.
 #[inline]
-fn request_of<'a>(
+pub(crate) fn direct_request<'a>(
     roce: &RoceContext,
     operation: DirectOperation,
-    remote: RemoteAddress,
+    at: RemoteAddress,
     bytes: LocalBytes<'a>,
 ) -> DirectRequest<'a> {
     DirectRequest {
@@ -225,9 +231,9 @@ fn request_of<'a>(
         remote: roce.flow.dst,
         first: roce.sq_psn,
         operation,
-        va: remote.va.wrapping_add(bytes.offset),
+        va: at.va,
         left: bytes.length,
-        rkey: remote.rkey,
+        rkey: at.rkey,
         bytes,
     }
 }

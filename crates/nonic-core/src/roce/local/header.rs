@@ -6,7 +6,7 @@
 //! | bytes | |
 //! |---|---|
 //! | 0–3 | number of the queue pair it is for; in the upper 8 bits the opcode, as in a packet |
-//! | 4–7 | number of the record; in the upper 8 bits whether it is solicited |
+//! | 4–7 | number of the record; in the upper 8 bits whether it is solicited, and whether a SEND names its bytes in place of carrying them |
 //! | 8–11 | immediate data, or the key to invalidate |
 //! | 12–15 | XRC: the shared receive queue |
 //! | 16–31 | if it names memory: address, key and length, 8 + 4 + 4 bytes |
@@ -38,6 +38,7 @@ const NAMING: HeaderSet = HeaderSet::RETH.union(HeaderSet::ATOMIC);
 const OPERATING: HeaderSet = HeaderSet::ATOMIC.union(HeaderSet::FETH);
 
 const SOLICITED: u32 = 1 << 24;
+const NAMED: u32 = 1 << 25;
 
 /// The header of a record. Fields that its opcode has no use for mean nothing.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -46,6 +47,8 @@ pub(crate) struct RecordHeader {
     pub(crate) dest_qpn: Qpn,
     pub(crate) number: Psn,
     pub(crate) solicited: bool,
+    /// A SEND whose bytes are in the sender's memory: the receiver fetches them.
+    pub(crate) named: bool,
     /// Immediate data, or the key to invalidate.
     pub(crate) extra: u32,
     pub(crate) srqn: u32,
@@ -66,6 +69,7 @@ impl RecordHeader {
             dest_qpn: roce.dest_qpn,
             number,
             solicited: part.last && wqe.flags.contains(SendFlags::SOLICITED),
+            named: false,
             extra: 0,
             srqn: 0,
             memory: Reth::default(),
@@ -124,9 +128,24 @@ impl RecordHeader {
         }
     }
 
+    /// It names so many bytes in place of carrying them.
+    pub(crate) fn name(&mut self, bytes: RemoteAddress, length: u32) {
+        self.named = true;
+        self.memory = memory(bytes, length);
+    }
+
+    /// How long the header is.
+    #[inline]
+    pub(crate) fn length(&self) -> usize {
+        Self::length_of(self.opcode, self.named)
+    }
+
     /// How long the header of an opcode is.
     #[inline]
-    pub(crate) fn length_of(opcode: Opcode) -> usize {
+    fn length_of(opcode: Opcode, named: bool) -> usize {
+        if named {
+            return MEMORY_END;
+        }
         let headers = opcode.headers();
         if !headers.intersects(NAMING) {
             return match headers.contains(HeaderSet::DETH) {
@@ -140,18 +159,21 @@ impl RecordHeader {
         }
     }
 
-    /// Writes it to the beginning of `out`; how long it is. `out` must be as long as [`RecordHeader::length_of`] says.
+    /// Writes it to the beginning of `out`; how long it is. `out` must be as long as [`RecordHeader::length`] says.
     #[inline]
     pub(crate) fn emit(&self, out: &mut [u8]) -> usize {
-        let length = Self::length_of(self.opcode);
+        let length = self.length();
         let out = &mut out[..length];
-        let solicited = if self.solicited { SOLICITED } else { 0 };
+        let mut flags = if self.solicited { SOLICITED } else { 0 };
+        if self.named {
+            flags |= NAMED;
+        }
         put32(
             out,
             0,
             self.dest_qpn.value() | u32::from(self.opcode.byte()) << 24,
         );
-        put32(out, 4, self.number.value() | solicited);
+        put32(out, 4, self.number.value() | flags);
         put32(out, 8, self.extra);
         put32(out, 12, self.srqn);
         if length == SENDER_END {
@@ -178,12 +200,17 @@ impl RecordHeader {
     pub(crate) fn parse(request: &[u8]) -> Option<(Self, &[u8])> {
         let base: &[u8; BASE] = request.first_chunk()?;
         let opcode = Opcode::from_byte((word32(base, 0) >> 24) as u8)?;
-        let (header, payload) = request.split_at_checked(Self::length_of(opcode))?;
+        let named = word32(base, 4) & NAMED != 0;
+        if named && !(opcode.service() == Service::Rc && opcode.operation().is_send()) {
+            return None;
+        }
+        let (header, payload) = request.split_at_checked(Self::length_of(opcode, named))?;
         let mut parsed = RecordHeader {
             opcode,
             dest_qpn: Qpn::new(word32(base, 0)),
             number: Psn::new(word32(base, 4)),
             solicited: word32(base, 4) & SOLICITED != 0,
+            named,
             extra: word32(base, 8),
             srqn: word32(base, 12),
             memory: Reth::default(),
@@ -282,7 +309,7 @@ mod tests {
         let numbers = (
             any::<u32>(),
             any::<u32>(),
-            any::<bool>(),
+            any::<(bool, bool)>(),
             any::<u32>(),
             any::<u32>(),
         );
@@ -291,18 +318,21 @@ mod tests {
         (prop::sample::select(Opcode::ALL), numbers, memory, rest).prop_map(
             |(
                 opcode,
-                (dest, number, solicited, extra, srqn),
+                (dest, number, (solicited, named), extra, srqn),
                 (va, rkey, dma_len),
                 (operands, flush, (qkey, sender)),
             )| {
                 let set = opcode.headers();
                 let only = |wanted: HeaderSet| set.contains(wanted);
-                let names = only(HeaderSet::RETH) || only(HeaderSet::ATOMIC) || only(HeaderSet::FETH);
+                let named = named && opcode.service() == Service::Rc && opcode.operation().is_send();
+                let names =
+                    named || only(HeaderSet::RETH) || only(HeaderSet::ATOMIC) || only(HeaderSet::FETH);
                 RecordHeader {
                     opcode,
                     dest_qpn: Qpn::new(dest),
                     number: Psn::new(number),
                     solicited,
+                    named,
                     extra,
                     srqn,
                     memory: match names {
@@ -346,7 +376,7 @@ mod tests {
         #[test]
         fn any_bytes_are_a_header_or_none(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             if let Some((header, payload)) = RecordHeader::parse(&bytes) {
-                prop_assert_eq!(RecordHeader::length_of(header.opcode) + payload.len(), bytes.len());
+                prop_assert_eq!(header.length() + payload.len(), bytes.len());
             }
         }
     }

@@ -21,7 +21,7 @@ mod patience;
 mod requester;
 mod responder;
 
-pub(crate) use direct::is_direct;
+pub(crate) use direct::{direct_request, is_direct};
 pub(crate) use header::RecordHeader;
 pub(crate) use requester::RecordRequester;
 pub(crate) use responder::RecordResponder;

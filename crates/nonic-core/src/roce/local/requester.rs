@@ -2,7 +2,8 @@
 //!
 //! Read before touching:
 //! - A request is one record, or several if it is long ([`NicConfig::record_piece`](crate::NicConfig)). They are written in order, as
-//!   far as the lane has room. `next` is the number of the next one, `una` that of the oldest which is not answered.
+//!   far as the lane has room. Those of a long SEND that is alone name its bytes, which the peer fetches from our memory; if it cannot, they
+//!   are written once more, with the bytes. `next` is the number of the next one, `una` that of the oldest which is not answered.
 //! - Answers come in the order of the records. So the one that comes next is about `una`, a record of the request at the front of the
 //!   queue. Work completes strictly in order, from there.
 //! - A record that was not executed takes `next` back to `una`. What was written behind it is ignored by the peer, and its answers
@@ -27,7 +28,7 @@ use crate::time::Time;
 use crate::verbs::memory::Access;
 use crate::verbs::work::{SendFlags, SendOp, Status};
 use crate::verbs::wqe::SendWqe;
-use nonic_wire::{NakCode, Psn};
+use nonic_wire::{NakCode, Psn, Service};
 
 /// The requester half.
 #[derive(Debug)]
@@ -58,6 +59,8 @@ pub(crate) struct RecordRequester {
     cautious: bool,
     /// The lane had no room for the next record.
     blocked: bool,
+    /// The peer has not said yet that it cannot fetch the bytes of a SEND.
+    pulls: bool,
     /// A watch has begun, and its timer is to be set.
     pub(crate) wants_timer: bool,
     troubles: RequesterTroubles,
@@ -69,6 +72,29 @@ struct RecordRequest {
     wqe: SendWqe,
     /// Zero for local operations.
     records: u32,
+    /// Bytes of payload that each of them has or names, but for the last.
+    piece: u32,
+    /// They name their bytes.
+    named: bool,
+}
+
+impl RecordRequest {
+    /// Of records that carry their bytes.
+    fn new(wqe: SendWqe, piece: u32) -> Self {
+        let records = packets_of(&wqe, piece);
+        RecordRequest {
+            wqe,
+            records,
+            piece,
+            named: false,
+        }
+    }
+
+    /// Makes it records of other pieces, which name their bytes or carry them.
+    fn divide(&mut self, piece: u32, named: bool) {
+        self.records = packets_of(&self.wqe, piece);
+        (self.piece, self.named) = (piece, named);
+    }
 }
 
 impl Queued for RecordRequest {
@@ -96,6 +122,7 @@ impl RecordRequester {
             patience: Patience::new(roce),
             cautious: false,
             blocked: false,
+            pulls: true,
             wants_timer: false,
             troubles: RequesterTroubles::default(),
         }
@@ -142,8 +169,7 @@ impl RecordRequester {
 
     /// Queues a request.
     pub(crate) fn post(&mut self, wqe: SendWqe) {
-        let records = packets_of(&wqe, self.piece);
-        self.queue.push(RecordRequest { wqe, records });
+        self.queue.push(RecordRequest::new(wqe, self.piece));
     }
 
     /// Whether everything is written but the request that was posted last.
@@ -186,6 +212,8 @@ impl RecordRequester {
                     if let Some(executed) = self.execute_directly(roce, nic) {
                         return executed;
                     }
+                } else if request.wqe.length >= nic.pull_worth {
+                    self.choose_who_copies(roce, nic);
                 }
             }
             return self.write_record(roce, nic);
@@ -302,20 +330,41 @@ impl RecordRequester {
         }
     }
 
+    /// A long request begins that is no WRITE or READ: whether its records carry its bytes or name them.
+    fn choose_who_copies(&mut self, roce: &RoceContext, nic: &NicResources<'_>) {
+        // The pieces of both are divided at the same places.
+        let most = nic.direct_piece - nic.direct_piece % self.piece;
+        let able = self.pulls && most > 0 && nic.direct.is_some() && roce.common.service == Service::Rc;
+        // Of several, one processor copies the next in while the other copies the one before it out: that is faster.
+        let pulls = able && self.next == self.una && self.has_one_unwritten();
+        let own = self.piece;
+        if let Some(request) = self.queue.current_mut() {
+            let wqe = &request.wqe;
+            let named = pulls && wqe.op.is_send() && wqe.payload.named(0, wqe.length).is_some();
+            request.divide(if named { most } else { own }, named);
+        }
+    }
+
     fn write_record(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Written {
-        let Some(RecordRequest { wqe, records }) = self.queue.current() else {
+        let Some(RecordRequest {
+            wqe,
+            records,
+            piece,
+            named,
+        }) = self.queue.current()
+        else {
             return Written::Idle;
         };
-        let part = Segment::of(wqe.length, self.written, self.piece);
+        let part = Segment::of(wqe.length, self.written, *piece);
         // What a READ asks for is written behind the request.
         let (payload, answer) = match wqe.op {
             SendOp::Read(_) => (0, part.length as usize),
-            op if op.is_atomic() => (0, 0),
+            op if op.is_atomic() || *named => (0, 0),
             _ => (part.length as usize, 0),
         };
         // Of a request that is one record, copying its bytes checks all of them.
         let fetches = wqe.op.fetches();
-        if self.written == 0 && (fetches || *records > 1) {
+        if self.written == 0 && (fetches || *records > 1 || *named) {
             let needed = match fetches {
                 true => Access::LOCAL_WRITE,
                 false => Access::empty(),
@@ -324,8 +373,14 @@ impl RecordRequester {
                 return self.local_fault(roce, nic);
             }
         }
-        let header = RecordHeader::of(roce, wqe, &part, self.next);
-        let begin = RecordHeader::length_of(header.opcode);
+        let mut header = RecordHeader::of(roce, wqe, &part, self.next);
+        if *named {
+            match wqe.payload.named(part.offset, part.length) {
+                Some(bytes) => header.name(bytes, part.length),
+                None => return self.local_fault(roce, nic),
+            }
+        }
+        let begin = header.length();
         let length = begin + payload;
         let Some(lanes) = nic.lanes.as_deref_mut() else {
             return Written::Idle;
@@ -420,6 +475,10 @@ impl RecordRequester {
                 self.lose_peer(roce, nic);
                 Ok(())
             }
+            RecordAnswer::Unreadable => {
+                self.unreadable(roce, nic);
+                Ok(())
+            }
         }
     }
 
@@ -435,7 +494,7 @@ impl RecordRequester {
         self.cautious = false;
         self.signs += 1;
         self.patience.progressed(roce);
-        let Some(RecordRequest { wqe, records }) = self.queue.front() else {
+        let Some(RecordRequest { wqe, records, .. }) = self.queue.front() else {
             return Ok(());
         };
         let placed = match (wqe.op, answer) {
@@ -511,6 +570,21 @@ impl RecordRequester {
     fn ignored(&mut self, roce: &RoceContext, nic: &NicResources<'_>) {
         self.go_back();
         self.patience.ignored(roce, nic.now);
+    }
+
+    /// The peer cannot fetch the bytes that the oldest record names: it and what follows is written again, with the bytes.
+    #[cold]
+    fn unreadable(&mut self, roce: &RoceContext, nic: &NicResources<'_>) {
+        self.pulls = false;
+        match self.queue.get_mut(0) {
+            Some(front) if front.named => {
+                self.executed *= front.piece / self.piece;
+                front.divide(self.piece, false);
+                self.go_back();
+            }
+            // It names none.
+            _ => self.ignored(roce, nic),
+        }
     }
 
     /// The oldest record was not executed, and so none behind it was: they are written again.

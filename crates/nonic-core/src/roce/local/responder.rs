@@ -40,18 +40,20 @@ impl RecordResponder {
         self.expected
     }
 
-    /// Executes a record. What a READ asks for is written to `room`. With [`Fatal`], the connection is at its end.
+    /// Executes a record. What a READ asks for is written to `room`; the bytes of a SEND that are `named` are fetched. With [`Fatal`], the
+    /// connection is at its end.
     pub(crate) fn handle(
         &mut self,
         roce: &RoceContext,
         nic: &mut NicResources<'_>,
-        packet: &Packet<'_>,
+        (packet, named): (&Packet<'_>, bool),
         room: &mut [u8],
     ) -> (RecordAnswer, Result<(), Fatal>) {
         if packet.headers.bth.psn != self.expected {
             return (RecordAnswer::Unexpected, Ok(()));
         }
-        match self.execute(roce, nic, packet, room) {
+        match self.execute(roce, nic, (packet, named), room) {
+            Ok(RecordAnswer::Unreadable) => (RecordAnswer::Unreadable, Ok(())),
             Ok(answer) => {
                 self.expected = self.expected.next();
                 self.not_ready = 0;
@@ -65,7 +67,7 @@ impl RecordResponder {
         &mut self,
         roce: &RoceContext,
         nic: &mut NicResources<'_>,
-        packet: &Packet<'_>,
+        (packet, named): (&Packet<'_>, bool),
         room: &mut [u8],
     ) -> Result<RecordAnswer, Refusal> {
         let operation = packet.headers.bth.opcode.operation();
@@ -73,6 +75,12 @@ impl RecordResponder {
         self.execution.check_sequence(operation)?;
         if !operation.carries_payload() && !packet.payload.is_empty() {
             return Err(Refusal::INVALID);
+        }
+        if named {
+            return match self.execution.pull(roce, nic, packet)? {
+                true => Ok(RecordAnswer::Executed),
+                false => Ok(RecordAnswer::Unreadable),
+            };
         }
         match self.execution.execute(roce, nic, packet)? {
             Outcome::Placed | Outcome::Done => Ok(RecordAnswer::Executed),

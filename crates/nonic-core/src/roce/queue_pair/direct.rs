@@ -50,7 +50,8 @@ impl RoceQueuePair {
         if common.max_dest_rd_atomic == 0 {
             access -= Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         }
-        let serves = serves && common.service == Service::Rc && roce.path.is_some() && !access.is_empty();
+        // Also with no right at all: it fetches the bytes of SENDs.
+        let serves = serves && common.service == Service::Rc && roce.path.is_some();
         serves.then_some(Target {
             local: roce.flow.src,
             remote: roce.flow.dst,

@@ -84,11 +84,11 @@ impl RoceQueuePair {
         }
     }
 
-    /// Executes a record of the peer. What a READ asks for is written to `room`.
+    /// Executes a record of the peer, of which we know whether it names its bytes. What a READ asks for is written to `room`.
     pub(crate) fn handle_record(
         &mut self,
         nic: &mut NicResources<'_>,
-        packet: &Packet<'_>,
+        record: (&Packet<'_>, bool),
         room: &mut [u8],
     ) -> RecordAnswer {
         if !self.roce.common.state.receives() || self.roce.is_initiator() {
@@ -99,7 +99,7 @@ impl RoceQueuePair {
         let ServiceMachine::Rc { responder, .. } = &mut self.machine else {
             return RecordAnswer::Ignored;
         };
-        let (answer, result) = responder.handle_record(&self.roce, nic, packet, room);
+        let (answer, result) = responder.handle_record(&self.roce, nic, record, room);
         if let Err(Fatal) = result {
             self.enter_error(nic);
         } else if first {

@@ -245,7 +245,7 @@ impl RcResponder {
         &mut self,
         roce: &RoceContext,
         nic: &mut NicResources<'_>,
-        packet: &Packet<'_>,
+        record: (&Packet<'_>, bool),
         room: &mut [u8],
     ) -> (RecordAnswer, Result<(), Fatal>) {
         if let RcResponder::Packets(responder) = self {
@@ -257,7 +257,7 @@ impl RcResponder {
             *self = RcResponder::Records(Box::new(RecordResponder::new(roce)));
         }
         match self {
-            RcResponder::Records(responder) => responder.handle(roce, nic, packet, room),
+            RcResponder::Records(responder) => responder.handle(roce, nic, record, room),
             RcResponder::Packets(_) => (RecordAnswer::Ignored, Ok(())),
         }
     }

@@ -7,17 +7,19 @@
 //! peer hears, is the responder's to know: [`Responder`](super::Responder) for packets,
 //! [`RecordResponder`](crate::roce::local::RecordResponder) for records.
 
+use crate::direct::{Direct, DirectOperation};
 use crate::placement::{OutboundRead, WordOperation};
 use crate::queue_pair::{InboundMessage, InboundSend};
 use crate::record::{QpEvent, RefusalReason, RequestKind};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
+use crate::roce::local::direct_request;
 use crate::roce::refusal::Refusal;
 use crate::roce::served::{Served, named_range, range_of};
 use crate::roce::xrc::XrcSrq;
 use crate::verbs::event::Event;
 use crate::verbs::memory::Access;
-use crate::verbs::work::{CompletionOpcode, FlushRange, Placement, Status};
+use crate::verbs::work::{CompletionOpcode, FlushRange, Placement, RemoteAddress, Status};
 use nonic_wire::{NakCode, Operation, Packet};
 use std::sync::Arc;
 
@@ -81,6 +83,8 @@ impl Execution {
         let continues = operation.is_middle() || (operation.is_last() && !operation.is_only());
         let fits = match &self.inbound {
             InboundMessage::None => !continues,
+            // A receive was taken for a SEND whose bytes could not be fetched: it comes again, with them.
+            InboundMessage::Send(inbound) if inbound.is_untouched() => !continues && operation.is_send(),
             InboundMessage::Send(_) => continues && operation.is_send(),
             InboundMessage::Write(_) => continues && operation.is_write(),
         };
@@ -131,8 +135,10 @@ impl Execution {
             srq: self.srq.as_deref(),
         };
         if operation.is_only() {
-            let wqe = served.take_recv(nic).ok_or(Refusal::NotReady)?;
-            let mut inbound = InboundSend::new(wqe);
+            let mut inbound = match self.inbound.take_send() {
+                Some(untouched) => untouched,
+                None => InboundSend::new(served.take_recv(nic).ok_or(Refusal::NotReady)?),
+            };
             let placed = place_send(served, nic, packet, &mut inbound);
             if placed.is_err() {
                 // The receive completes with the error.
@@ -152,6 +158,46 @@ impl Execution {
             self.inbound = InboundMessage::None;
         }
         Ok(())
+    }
+
+    /// Executes a SEND whose bytes are in the memory of the peer: fetches them to where the receive wants them. `false` if they cannot be
+    /// reached there: nothing has happened then but that a receive may have been taken, for when the SEND comes again.
+    pub(crate) fn pull(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<bool, Refusal> {
+        let served = Served {
+            roce,
+            srq: self.srq.as_deref(),
+        };
+        if self.inbound.is_none() {
+            let wqe = served.take_recv(nic).ok_or(Refusal::NotReady)?;
+            self.inbound = InboundMessage::send(wqe);
+        }
+        let InboundMessage::Send(inbound) = &mut self.inbound else {
+            return Err(Refusal::INVALID);
+        };
+        let range = range_of(packet);
+        let bytes = inbound.room_for(range.length)?;
+        let remote = RemoteAddress {
+            va: range.va,
+            rkey: range.rkey,
+        };
+        let request = direct_request(roce, DirectOperation::Pull, remote, bytes);
+        let direct = nic.direct.as_deref_mut();
+        if direct.is_none_or(|direct| direct.execute(&request) == Direct::Refused) {
+            return Ok(false);
+        }
+        nic.counters.direct_bytes += u64::from(range.length);
+        inbound.filled(range.length);
+        end_send(served, nic, packet, inbound)?;
+        let operation = packet.headers.bth.opcode.operation();
+        if operation.is_last() || operation.is_only() {
+            self.inbound = InboundMessage::None;
+        }
+        Ok(true)
     }
 
     fn write(
@@ -336,8 +382,19 @@ fn place_send(
     packet: &Packet<'_>,
     inbound: &mut InboundSend,
 ) -> Result<(), Refusal> {
-    let operation = packet.headers.bth.opcode.operation();
     inbound.place(packet.payload)?;
+    end_send(served, nic, packet, inbound)
+}
+
+/// The bytes of a packet of a SEND were placed: completes the receive if they were the last.
+#[inline]
+fn end_send(
+    served: Served<'_>,
+    nic: &mut NicResources<'_>,
+    packet: &Packet<'_>,
+    inbound: &InboundSend,
+) -> Result<(), Refusal> {
+    let operation = packet.headers.bth.opcode.operation();
     if !(operation.is_last() || operation.is_only()) {
         return Ok(());
     }

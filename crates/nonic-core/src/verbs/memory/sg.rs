@@ -5,6 +5,7 @@
 //! post: the list remembers it.
 
 use super::{Access, Key, KeyError, KeyTable, PdId};
+use crate::verbs::work::RemoteAddress;
 use nonic_wire::Qpn;
 use std::sync::Arc;
 
@@ -151,6 +152,16 @@ impl SgList {
             let length = u64::from(part.length);
             let error = part.key.check(part.addr, length, needed).err()?;
             Some(((part.key.value(), part.addr, length), error))
+        })
+    }
+
+    /// Where so many bytes are that begin at an offset: an address and the key for it. `None` if they are in several places.
+    pub(crate) fn named(&self, offset: u64, length: u32) -> Option<RemoteAddress> {
+        let part = self.only_part()?;
+        part.check(offset, length as usize, Access::empty()).ok()?;
+        Some(RemoteAddress {
+            va: part.addr.wrapping_add(offset),
+            rkey: part.key.value(),
         })
     }
 

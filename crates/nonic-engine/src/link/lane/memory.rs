@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// "nonic" and a version.
-pub(super) const MAGIC: u64 = 0x6e6f_6e69_6300_0004;
+pub(super) const MAGIC: u64 = 0x6e6f_6e69_6300_0005;
 const HAZARD: usize = 64;
 pub(super) const RECORDS_READ: usize = 128;
 pub(super) const ASLEEP: usize = 192;
