@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
-const MAGIC: u64 = 0x6e6f_6e69_6300_0004;
+const MAGIC: u64 = 0x6e6f_6e69_6300_0005;
 const HAZARD: u64 = 64;
 const RECORDS_READ: u64 = 128;
 const RECORDS: u64 = 4096;

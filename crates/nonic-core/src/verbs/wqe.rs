@@ -54,10 +54,13 @@ impl Payload {
         }
     }
 
-    /// Where so many bytes are that begin at an offset: an address and the key for it. `None` if they are in several places.
+    /// Where so many bytes are that begin at an offset, for the peer. `None` if they are in several places.
     pub(crate) fn named(&self, offset: u64, length: u32) -> Option<RemoteAddress> {
         match self {
-            Payload::Memory(list) => list.named(offset, length),
+            Payload::Memory(list) => {
+                let (va, rkey) = list.named(offset, length)?;
+                Some(RemoteAddress { va, rkey })
+            }
             Payload::Inline(_) => None,
         }
     }

@@ -5,7 +5,6 @@
 //! post: the list remembers it.
 
 use super::{Access, Key, KeyError, KeyTable, PdId};
-use crate::verbs::work::RemoteAddress;
 use nonic_wire::Qpn;
 use std::sync::Arc;
 
@@ -156,13 +155,10 @@ impl SgList {
     }
 
     /// Where so many bytes are that begin at an offset: an address and the key for it. `None` if they are in several places.
-    pub(crate) fn named(&self, offset: u64, length: u32) -> Option<RemoteAddress> {
+    pub(crate) fn named(&self, offset: u64, length: u32) -> Option<(u64, u32)> {
         let part = self.only_part()?;
         part.check(offset, length as usize, Access::empty()).ok()?;
-        Some(RemoteAddress {
-            va: part.addr.wrapping_add(offset),
-            rkey: part.key.value(),
-        })
+        Some((part.addr.wrapping_add(offset), part.key.value()))
     }
 
     /// Copies `out.len()` bytes that begin `offset` bytes into the list.
