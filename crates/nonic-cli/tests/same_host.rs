@@ -118,6 +118,48 @@ fn processes_of_one_user_reach_each_others_memory_directly() {
     assert_eq!((peers, forbidden), (2, 0));
 }
 
+/// As on a machine that has more to do than processors: what connects waits for the answer of a process that may not run now.
+#[test]
+fn a_peer_that_is_late_to_answer_is_reached_through_memory_all_the_same() {
+    let Some(namespace) = namespace() else { return };
+    let mut one = Party::start(&namespace, &[], &[]);
+    let mut late = Party::start(&namespace, &[], &[]);
+    let here = one.ask("prepare qp");
+    let there = late.ask("prepare qp");
+    late.process.signal("STOP");
+    one.tell(&format!("connect qp {there}"));
+    one.tell("send qp 5000 1");
+    std::thread::sleep(Duration::from_millis(150));
+    late.process.signal("CONT");
+    assert_eq!(late.ask(&format!("connect qp {here}")), "done");
+    late.ask("recv qp 5000");
+    assert_eq!(one.says("connect"), "done");
+    assert_eq!(one.says("send"), "ok");
+    assert_eq!(late.ask("received qp 1"), "5000 good");
+    talk(&mut one, &mut late);
+    assert!(one.counter("direct_writes") > 0, "WRITEs");
+    assert!(one.counter("lane_sends") > 0, "SENDs");
+}
+
+#[test]
+fn a_peer_that_never_answers_is_waited_for_once() {
+    let Some(namespace) = namespace() else { return };
+    let mut one = Party::start(&namespace, &[], &[]);
+    let mut stopped = Party::start(&namespace, &[], &[]);
+    let there: Vec<_> = (0..8)
+        .map(|at| {
+            one.ask(&format!("prepare {at}"));
+            stopped.ask(&format!("prepare {at}"))
+        })
+        .collect();
+    stopped.process.signal("STOP");
+    let begun = Stopwatch::new();
+    for (at, there) in there.iter().enumerate() {
+        assert_eq!(one.ask(&format!("connect {at} {there}")), "done");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
 #[test]
 fn without_direct_access_packets_take_the_lane() {
     let Some(namespace) = namespace() else { return };

@@ -13,8 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long connecting waits for a peer on this host to say where it listens.
-const WAY_PATIENCE: Duration = Duration::from_millis(20);
+/// How long connecting looks for the answer of a peer on this host again and again, before it leaves the processor to others.
+const EAGER: Duration = Duration::from_millis(1);
+/// How often it looks from then on.
+const GLANCE: Duration = Duration::from_micros(200);
 
 impl Device {
     /// Creates a queue pair in RESET.
@@ -153,9 +155,10 @@ impl Device {
         }
     }
 
-    /// Waits briefly for a same-host peer's answer, so that its packets never change their way.
+    /// Waits for a same-host peer's answers, so that packets never change their way. Ends: the link says how long they are worth
+    /// waiting for.
     fn await_way(&self, driver: &Driver, path: Path, peer: Qpn) {
-        let deadline = Instant::now() + WAY_PATIENCE;
+        let begun = Instant::now();
         loop {
             let mut turn = driver.turn();
             let now = turn.now();
@@ -163,13 +166,16 @@ impl Device {
             let presence = turn.presence_mut(path.gid_index);
             let settled =
                 presence.is_none_or(|presence| presence.way_is_settled(now, path.remote, peer.value()));
-            if settled || Instant::now() >= deadline {
+            if settled {
                 return;
             }
             drop(turn);
             // A peer that is another shard of this process must get its turn too.
             self.progress();
-            std::thread::yield_now();
+            match begun.elapsed() < EAGER {
+                true => std::thread::yield_now(),
+                false => std::thread::sleep(GLANCE),
+            }
         }
     }
 

@@ -70,6 +70,7 @@ pub(crate) mod steering;
 pub(crate) mod survey;
 
 use std::fmt;
+use std::time::Duration;
 
 use rustix::net::SocketAddrUnix;
 
@@ -80,6 +81,10 @@ pub use inbox::{Inbox, InboxBuffer};
 pub use message::Message;
 pub use outbox::{Delivery, Heard, Outbox};
 pub use port::{Port, PortOwner, PortState, RetryReason, port_owner};
+
+/// How long who asked a process of this host waits for its answer. A machine with more to do than processors lets a process wait for
+/// tenths of a second; one that takes longer is stopped or hangs.
+pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 
 /// The upper twelve bits of a queue pair number: the unit in which processes own them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -9,7 +9,7 @@
 //! as it would from another host.
 
 use crate::host::locality::Locality;
-use crate::host::{Block, BlockName, Delivery, Message, Outbox};
+use crate::host::{ANSWERS_WITHIN, Block, BlockName, Delivery, Message, Outbox};
 use crate::netdev::LocalAddress;
 use crate::socket::ROCE_PORT;
 use nonic_core::Time;
@@ -31,8 +31,8 @@ const MAX_ENTRIES: usize = 65_536;
 struct Route {
     /// Its owner's own port; without one, packets take the detour over port 4791.
     direct: Option<u16>,
-    /// Its owner was asked and has not answered.
-    asked: bool,
+    /// Since when its owner owes an answer, if it does. Asking once more does not make that later.
+    asked: Option<Time>,
     /// When its owner was last asked, or answered.
     at: Time,
 }
@@ -40,7 +40,13 @@ struct Route {
 impl Route {
     /// Whether its owner has answered a moment ago.
     fn is_fresh(&self, now: Time) -> bool {
-        self.direct.is_some() && !self.asked && now.since(self.at) < FRESH_FOR
+        self.direct.is_some() && self.asked.is_none() && now.since(self.at) < FRESH_FOR
+    }
+
+    /// Whether its owner was asked a moment ago and has not answered. A process that is stopped does not, and is not waited for
+    /// again and again.
+    fn is_awaited(&self, now: Time) -> bool {
+        self.asked.is_some_and(|asked| now.since(asked) < ANSWERS_WITHIN)
     }
 }
 
@@ -88,7 +94,7 @@ impl Routes {
         route.direct.unwrap_or(ROCE_PORT)
     }
 
-    /// Asks for a block's port again, unless its owner has just answered. Whether an answer may come.
+    /// Asks for a block's port again, unless its owner has just answered. Whether an answer is worth waiting for.
     pub(crate) fn refresh(&mut self, now: Time, to: LocalAddress, qpn: u32, outbox: &mut Outbox) -> bool {
         let Some(block) = self.block(qpn) else {
             return false;
@@ -96,7 +102,7 @@ impl Routes {
         let name = BlockName { address: to, block };
         match self.table.get(&name) {
             Some(route) if route.is_fresh(now) => false,
-            _ => self.ask(now, name, outbox).asked,
+            _ => self.ask(now, name, outbox).is_awaited(now),
         }
     }
 
@@ -106,23 +112,23 @@ impl Routes {
         self.table.remove(&who);
     }
 
-    /// Whether the answer for a queue pair has come (or none will).
-    pub(crate) fn is_settled(&self, to: LocalAddress, qpn: u32) -> bool {
+    /// Whether the answer for a queue pair has come, or is no longer worth waiting for.
+    pub(crate) fn is_settled(&self, now: Time, to: LocalAddress, qpn: u32) -> bool {
         let Some(block) = Block::of_qpn(qpn) else {
             return true;
         };
         let route = self.table.get(&BlockName { address: to, block });
-        route.is_none_or(|route| !route.asked)
+        route.is_none_or(|route| !route.is_awaited(now))
     }
 
     /// Takes an answer.
     pub(crate) fn answered(&mut self, now: Time, who: BlockName, udp_port: u16) {
         if let Some(route) = self.table.get_mut(&who) {
-            if route.asked {
+            if route.asked.is_some() {
                 self.latest = None;
                 *route = Route {
                     direct: Some(udp_port),
-                    asked: false,
+                    asked: None,
                     at: now,
                 };
             }
@@ -140,7 +146,9 @@ impl Routes {
         }
         self.latest = None;
         // What was known stays in use until the answer: switching back and forth would reorder packets.
-        let known = self.table.get(&name).and_then(|route| route.direct);
+        let before = self.table.get(&name);
+        let known = before.and_then(|route| route.direct);
+        let unanswered = before.and_then(|route| route.asked);
         let asked = self
             .locality
             .is_local(now, name.address)
@@ -148,18 +156,18 @@ impl Routes {
         let route = match asked {
             Some(Delivery::Sent) => Route {
                 direct: known,
-                asked: true,
+                asked: unanswered.or(Some(now)),
                 at: now,
             },
             Some(Delivery::Full) => Route {
                 direct: known,
-                asked: false,
+                asked: None,
                 at: now,
             },
             // No process on this host has that block: it is a peer elsewhere.
             Some(Delivery::Gone) | None => Route {
                 direct: None,
-                asked: false,
+                asked: None,
                 at: now,
             },
         };
@@ -221,5 +229,23 @@ mod tests {
             "nobody is there"
         );
         assert_eq!(routes.port(at(103), address, qpn, &mut outbox), ROCE_PORT);
+    }
+
+    #[test]
+    fn an_owner_that_does_not_answer_is_waited_for_once() {
+        let address = LocalAddress::from(IpAddr::from([127, 71, 3, 2]));
+        let mut owner = BlockClaim::claim(address).expect("plenty");
+        let qpn = u32::from(owner.block().number()) << 12 | 5;
+        let (mut routes, mut outbox) = (Routes::new(true), Outbox::new().expect("descriptors"));
+        assert!(routes.refresh(at(0), address, qpn, &mut outbox));
+        assert!(!routes.is_settled(at(499), address, qpn));
+        assert!(routes.is_settled(at(500), address, qpn));
+        assert!(
+            !routes.refresh(at(600), address, qpn, &mut outbox),
+            "asked again, not waited for again"
+        );
+        answer(&mut routes, at(700), &mut owner, &mut outbox);
+        assert_eq!(routes.port(at(701), address, qpn, &mut outbox), 7);
+        assert!(routes.refresh(at(900), address, qpn, &mut outbox), "it is back");
     }
 }

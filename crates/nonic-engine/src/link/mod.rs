@@ -127,10 +127,10 @@ pub(crate) trait Presence {
     /// Leaves it.
     fn leave(&mut self, group: IpAddr);
 
-    /// Looks for the way to a queue pair of a peer. Whether an answer may come.
+    /// Looks for the way to a queue pair of a peer. Whether an answer is worth waiting for.
     fn find_way(&mut self, now: Time, remote: IpAddr, qpn: u32) -> bool;
 
-    /// Whether the answer has come, or none will.
+    /// Whether the answer has come, or is no longer worth waiting for.
     fn way_is_settled(&self, now: Time, remote: IpAddr, qpn: u32) -> bool;
 
     /// A peer is about to send to us. If it is on another host, the kernel should know that its packets are for this

@@ -29,9 +29,5 @@ pub(crate) use incoming::{IncomingLanes, LaneLine, RECORDS_PER_CALL};
 pub(crate) use outgoing::{LaneSource, OutgoingLanes};
 pub(crate) use writers::{OpenedLanes, RecordLanes};
 
-use std::time::Duration;
-
-/// How long the owner of a block may think about an offer before packets go another way.
-const CONSIDERATION: Duration = Duration::from_millis(20);
 /// The most lanes in each direction: every poll looks at each of them.
 const MOST: usize = 256;

@@ -1,10 +1,10 @@
 //! Outgoing lanes: the sender's side, for all lanes that start at one address.
 
+use super::MOST;
 use super::memory::LaneMemory;
 use super::ring::WriterSleep;
 use super::writers::OpenedLanes;
-use super::{CONSIDERATION, MOST};
-use crate::host::{BlockName, Delivery, Message, Outbox};
+use crate::host::{ANSWERS_WITHIN, BlockName, Delivery, Message, Outbox};
 use crate::os::bell::BellRinger;
 use nonic_core::{LaneId, Time};
 use std::io;
@@ -166,10 +166,10 @@ impl OutgoingLanes {
         }
     }
 
-    /// Whether an offer was answered, or will not be.
+    /// Whether an offer was answered, or its answer is no longer worth waiting for.
     pub(crate) fn is_settled(&self, now: Time, to: BlockName) -> bool {
         let state = self.find(to).map(|at| self.lanes[at].state);
-        !matches!(state, Some(State::Offered(at)) if now.since(at) < CONSIDERATION)
+        !matches!(state, Some(State::Offered(at)) if now.since(at) < ANSWERS_WITHIN)
     }
 
     fn find(&self, to: BlockName) -> Option<usize> {

@@ -452,7 +452,8 @@ impl Presence for UdpLink {
     fn way_is_settled(&self, now: Time, remote: IpAddr, qpn: u32) -> bool {
         let address = self.peer(remote);
         let lane = Block::of_qpn(qpn).map(|block| BlockName { address, block });
-        self.routes.is_settled(address, qpn) && lane.is_none_or(|lane| self.outgoing.is_settled(now, lane))
+        self.routes.is_settled(now, address, qpn)
+            && lane.is_none_or(|lane| self.outgoing.is_settled(now, lane))
     }
 
     fn expect_packets_from(&mut self, now: Time, remote: IpAddr) {
