@@ -1,8 +1,9 @@
-//! What a queue pair's code may touch besides the queue pair itself. The NIC lends it for one call.
+//! What a queue pair's code may touch besides the queue pair itself: the rest of the NIC, but for what says which queue pair is next.
 
 use crate::counters::Counters;
 use crate::direct::DirectAccess;
 use crate::lanes::Lanes;
+use crate::nic::NicConfig;
 use crate::record::{FailedRequest, QpEvent, Recorder};
 use crate::roce::rc::ReorderMemory;
 use crate::roce::window::PeerTable;
@@ -20,23 +21,24 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Everything a queue pair's code may touch besides the queue pair itself.
-pub(crate) struct NicResources<'a> {
+pub(crate) struct NicResources {
+    /// When the call was made that is under way.
     pub(crate) now: Time,
-    pub(crate) keys: &'a KeyTable,
-    pub(crate) outbox: &'a mut Vec<Pending>,
-    pub(crate) events: &'a mut VecDeque<Event>,
-    pub(crate) counters: &'a mut Counters,
-    pub(crate) peers: &'a mut PeerTable,
+    pub(crate) keys: Arc<KeyTable>,
+    pub(crate) outbox: Vec<Pending>,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) counters: Counters,
+    pub(crate) peers: PeerTable,
     /// Room for packets that come out of order.
-    pub(crate) reorder: &'a mut ReorderMemory,
-    pub(crate) endpoints: &'a [Endpoint],
-    pub(crate) xrc: &'a XrcTable,
+    pub(crate) reorder: ReorderMemory,
+    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) xrc: XrcTable,
     /// Where what is out of the ordinary is written down.
-    pub(crate) recorder: &'a mut Recorder,
+    pub(crate) recorder: Recorder,
     /// The way into the memory of peers on this host, if there is one.
-    pub(crate) direct: Option<&'a mut (dyn DirectAccess + 'static)>,
+    pub(crate) direct: Option<Box<dyn DirectAccess>>,
     /// The lanes to processes of this host, if there are any.
-    pub(crate) lanes: Option<&'a mut (dyn Lanes + 'static)>,
+    pub(crate) lanes: Option<Box<dyn Lanes>>,
     /// Bytes of payload in a record.
     pub(crate) record_piece: u32,
     /// The most bytes that direct access moves at once.
@@ -45,11 +47,40 @@ pub(crate) struct NicResources<'a> {
     pub(crate) direct_worth: u32,
     /// The bytes of a SEND of so many are fetched by its receiver.
     pub(crate) pull_worth: u32,
-    /// Receives that are not to be found although they are there.
-    pub(crate) missing_receives: Option<&'a mut Shortage>,
+    /// A fault on request: some receives are treated as missing although they are posted.
+    pub(crate) missing_receives: Option<Shortage>,
 }
 
-impl NicResources<'_> {
+impl NicResources {
+    pub(crate) fn new(config: &NicConfig, keys: Arc<KeyTable>) -> Self {
+        NicResources {
+            now: Time::ZERO,
+            keys,
+            outbox: Vec::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            peers: PeerTable::default(),
+            reorder: ReorderMemory::new(config.reorder),
+            endpoints: Vec::new(),
+            xrc: XrcTable::default(),
+            recorder: Recorder::default(),
+            direct: None,
+            lanes: None,
+            record_piece: config.record_piece,
+            direct_piece: config.direct_piece,
+            direct_worth: config.direct_worth,
+            pull_worth: config.pull_worth,
+            missing_receives: None,
+        }
+    }
+
+    /// For a call that was made at this time.
+    #[inline]
+    pub(crate) fn at(&mut self, now: Time) -> &mut Self {
+        self.now = now;
+        self
+    }
+
     /// Writes down what happened to a queue pair.
     #[cold]
     pub(crate) fn record(&mut self, qpn: Qpn, event: QpEvent) {

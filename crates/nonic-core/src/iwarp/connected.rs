@@ -158,7 +158,7 @@ impl ConnectedStream {
     pub(super) fn write(
         &mut self,
         common: &QpContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         frame: &mut impl Frame,
     ) -> Result<(), StreamFault> {
         loop {
@@ -186,7 +186,7 @@ impl ConnectedStream {
     fn write_next(
         &mut self,
         common: &QpContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         frame: &mut impl Frame,
     ) -> Result<Written, StreamFault> {
         if let Some(terminate) = self.terminate {

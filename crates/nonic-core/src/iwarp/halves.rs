@@ -36,7 +36,7 @@ impl Halves {
     pub(super) fn handle(
         &mut self,
         common: &QpContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         ulpdu: &[u8],
     ) -> Result<Inbound, StreamFault> {
         let segment = Segment::parse(ulpdu).map_err(|error| Refusal::from(error).about(ulpdu))?;
@@ -49,7 +49,7 @@ impl Halves {
     fn dispatch(
         &mut self,
         common: &QpContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         segment: &Segment<'_>,
     ) -> Result<Inbound, Refusal> {
         let payload = segment.payload;

@@ -12,7 +12,7 @@ impl IwarpQueuePair {
     /// Queues a request. In the error states it completes as flushed instead.
     pub(crate) fn post_send(
         &mut self,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         request: &SendRequest<'_>,
     ) -> Result<(), PostError> {
         let state = self.common.state;
@@ -24,7 +24,7 @@ impl IwarpQueuePair {
             return Err(PostError::SendQueueFull);
         }
         self.check(request, flushes)?;
-        let wqe = self.common.wqe(nic.keys, request);
+        let wqe = self.common.wqe(&nic.keys, request);
         match &mut self.connected {
             Some(connected) if !flushes => connected.halves.requester.post(wqe),
             _ => self.common.complete_send(nic, &wqe, Status::Flushed),
@@ -68,7 +68,7 @@ impl IwarpQueuePair {
     /// Queues a receive. In the error states it completes as flushed. Signals a stream that waits for one.
     pub(crate) fn post_recv(
         &mut self,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         request: &RecvRequest<'_>,
     ) -> Result<(), PostError> {
         if self.common.rq.srq_id().is_some() {
@@ -77,7 +77,7 @@ impl IwarpQueuePair {
         if self.common.state == QpState::Reset {
             return Err(PostError::State(QpState::Reset));
         }
-        self.common.rq.post_as(request, nic.keys, self.common.qpn)?;
+        self.common.rq.post_as(request, &nic.keys, self.common.qpn)?;
         match self.common.state {
             QpState::Error | QpState::Sqe => self.flush_receives(nic),
             _ => self.wake_blocked(),

@@ -67,7 +67,7 @@ impl IwarpQueuePair {
     /// Attaches the stream that start-up agreed on.
     pub(crate) fn attach(
         &mut self,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         params: &StreamParams,
         sink: u32,
     ) -> Result<(), AttachError> {
@@ -88,11 +88,7 @@ impl IwarpQueuePair {
     }
 
     /// Changes attributes, or the state.
-    pub(crate) fn modify(
-        &mut self,
-        nic: &mut NicResources<'_>,
-        set: &QpAttributes,
-    ) -> Result<(), ModifyError> {
+    pub(crate) fn modify(&mut self, nic: &mut NicResources, set: &QpAttributes) -> Result<(), ModifyError> {
         let from = self.common.state;
         let to = states::check(from, set.state, set.mask())?;
         if let Some(access) = set.access {
@@ -118,19 +114,19 @@ impl IwarpQueuePair {
     }
 
     /// Ends the stream, if there is one, and moves to the error state.
-    pub(crate) fn abort(&mut self, nic: &mut NicResources<'_>) {
+    pub(crate) fn abort(&mut self, nic: &mut NicResources) {
         self.step(nic, StreamInput::Abort, StreamEnd::Aborted, None);
         self.show_state(nic, QpState::Error);
     }
 
-    fn show_state(&mut self, nic: &mut NicResources<'_>, to: QpState) {
+    fn show_state(&mut self, nic: &mut NicResources, to: QpState) {
         if std::mem::replace(&mut self.common.state, to) != to {
             nic.record(self.common.qpn, QpEvent::Moved(to));
         }
     }
 
     /// The program closes. With requests under way that is an error: RFC 5040's verbs define it so, and so do others.
-    fn close(&mut self, nic: &mut NicResources<'_>) {
+    fn close(&mut self, nic: &mut NicResources) {
         if self.send_queue_len() > 0 {
             self.step(nic, StreamInput::CloseBusy, StreamEnd::Aborted, None);
         } else {
@@ -140,7 +136,7 @@ impl IwarpQueuePair {
     }
 
     /// Something is wrong: the stream ends with a Terminate, if it can still carry one.
-    pub(super) fn fail(&mut self, nic: &mut NicResources<'_>, fault: StreamFault) {
+    pub(super) fn fail(&mut self, nic: &mut NicResources, fault: StreamFault) {
         if let Some(event) = fault.event(self.common.qpn) {
             nic.events.push_back(event);
         }
@@ -158,7 +154,7 @@ impl IwarpQueuePair {
     /// Executes a step of the state table.
     pub(super) fn step(
         &mut self,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         input: StreamInput,
         end: StreamEnd,
         failed: Option<(u64, Status)>,
@@ -195,7 +191,7 @@ impl IwarpQueuePair {
     }
 
     /// Checks whether everything is sent.
-    pub(super) fn check_sent(&mut self, nic: &mut NicResources<'_>) {
+    pub(super) fn check_sent(&mut self, nic: &mut NicResources) {
         if self
             .connected
             .as_ref()
@@ -206,7 +202,7 @@ impl IwarpQueuePair {
     }
 
     /// Ends all work.
-    fn flush(&mut self, nic: &mut NicResources<'_>, failed: Option<(u64, Status)>) {
+    fn flush(&mut self, nic: &mut NicResources, failed: Option<(u64, Status)>) {
         let common = &self.common;
         if let Some(connected) = &mut self.connected {
             let taken = connected.halves.taken;
@@ -223,7 +219,7 @@ impl IwarpQueuePair {
     }
 
     /// Ends the receives of a private queue as flushed.
-    pub(super) fn flush_receives(&mut self, nic: &mut NicResources<'_>) {
+    pub(super) fn flush_receives(&mut self, nic: &mut NicResources) {
         if self.common.rq.srq_id().is_some() {
             return;
         }

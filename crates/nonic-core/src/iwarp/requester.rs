@@ -146,7 +146,7 @@ impl Requester {
     pub(super) fn write(
         &mut self,
         common: &QpContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         frame: &mut impl Frame,
     ) -> Written {
         let Some(request) = self.queue.current() else {
@@ -224,7 +224,7 @@ impl Requester {
     }
 
     /// Runs the local operation at the cursor, once everything before it is complete.
-    fn run_local(&mut self, common: &QpContext, nic: &mut NicResources<'_>) -> Written {
+    fn run_local(&mut self, common: &QpContext, nic: &mut NicResources) -> Written {
         match self.queue.run_local(common, nic) {
             None => Written::Idle,
             Some(Ok(())) => {
@@ -361,13 +361,13 @@ impl Requester {
     }
 
     /// The stream has taken everything before `taken`: completes what is done, in order.
-    pub(super) fn complete(&mut self, common: &QpContext, nic: &mut NicResources<'_>, taken: u64) {
+    pub(super) fn complete(&mut self, common: &QpContext, nic: &mut NicResources, taken: u64) {
         while self.queue.front().is_some_and(|request| request.is_done(taken)) {
             self.complete_front(common, nic, Status::Success);
         }
     }
 
-    fn complete_front(&mut self, common: &QpContext, nic: &mut NicResources<'_>, status: Status) {
+    fn complete_front(&mut self, common: &QpContext, nic: &mut NicResources, status: Status) {
         self.front += u64::from(self.queue.complete_front(common, nic, status));
     }
 
@@ -380,7 +380,7 @@ impl Requester {
     pub(super) fn flush(
         &mut self,
         common: &QpContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         taken: u64,
         failed: Option<(u64, Status)>,
     ) {

@@ -87,7 +87,7 @@ impl Responder {
     pub(super) fn write(
         &mut self,
         common: &QpContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         to: &Tagged,
         payload: &[u8],
     ) -> Result<(), Refusal> {
@@ -119,7 +119,7 @@ impl Responder {
     pub(super) fn send(
         &mut self,
         common: &QpContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         (kind, msn, mo, last): (SendKind, u32, u32, bool),
         payload: &[u8],
     ) -> Result<Handled, Refusal> {
@@ -174,7 +174,7 @@ impl Responder {
     fn finish_send(
         &mut self,
         common: &QpContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         kind: SendKind,
     ) -> Result<(), Refusal> {
         if let Some(stag) = kind.invalidate_stag {
@@ -197,7 +197,7 @@ impl Responder {
     fn fail_receive(
         &mut self,
         common: &QpContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         code: Code,
         status: Status,
     ) -> Refusal {
@@ -216,7 +216,7 @@ impl Responder {
     pub(super) fn immediate(
         &mut self,
         common: &QpContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         (solicited, msn, data): (bool, u32, u64),
     ) -> Result<Handled, Refusal> {
         if self.extensions < Extensions::Immediate || self.inbound.is_some() {
@@ -240,7 +240,7 @@ impl Responder {
     pub(super) fn read(
         &mut self,
         common: &QpContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         msn: u32,
         request: ReadRequest,
     ) -> Result<(), Refusal> {
@@ -271,7 +271,7 @@ impl Responder {
     pub(super) fn atomic(
         &mut self,
         common: &QpContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         msn: u32,
         request: &AtomicRequest,
     ) -> Result<(), Refusal> {
@@ -310,7 +310,7 @@ impl Responder {
     }
 
     /// Ends the receive in progress as flushed.
-    pub(super) fn flush(&mut self, common: &QpContext, nic: &mut NicResources<'_>) {
+    pub(super) fn flush(&mut self, common: &QpContext, nic: &mut NicResources) {
         if let Some(inbound) = self.inbound.take() {
             common.complete_recv(nic, common.received(&inbound.message.wqe, Status::Flushed, 0));
         }
@@ -319,9 +319,9 @@ impl Responder {
 }
 
 /// What the peer may do to memory.
-fn rights<'a>(common: &QpContext, nic: &NicResources<'a>) -> PeerRights<'a> {
+fn rights<'a>(common: &QpContext, nic: &'a NicResources) -> PeerRights<'a> {
     PeerRights {
-        keys: nic.keys,
+        keys: &nic.keys,
         pd: common.pd,
         qpn: common.qpn,
         access: common.access,
@@ -332,7 +332,7 @@ fn rights<'a>(common: &QpContext, nic: &NicResources<'a>) -> PeerRights<'a> {
 #[cold]
 fn record_refused(
     common: &QpContext,
-    nic: &mut NicResources<'_>,
+    nic: &mut NicResources,
     kind: RequestKind,
     range: &RemoteRange,
     refused: Refused,

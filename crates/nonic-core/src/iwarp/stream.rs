@@ -16,7 +16,7 @@ const SPARE_MEMORY: usize = 4096;
 
 impl IwarpQueuePair {
     /// Takes bytes from the stream.
-    pub(crate) fn receive(&mut self, nic: &mut NicResources<'_>, bytes: &[u8]) {
+    pub(crate) fn receive(&mut self, nic: &mut NicResources, bytes: &[u8]) {
         if self.reading() == StreamReading::Blocked {
             self.woken = false;
             self.resume(nic);
@@ -34,7 +34,7 @@ impl IwarpQueuePair {
     }
 
     /// Offers what is held again.
-    fn resume(&mut self, nic: &mut NicResources<'_>) {
+    fn resume(&mut self, nic: &mut NicResources) {
         let Some(connected) = &mut self.connected else {
             return;
         };
@@ -58,7 +58,7 @@ impl IwarpQueuePair {
     }
 
     /// Takes FPDUs until there is none, or none may be taken.
-    fn consume(&mut self, nic: &mut NicResources<'_>, mut chunk: &[u8]) {
+    fn consume(&mut self, nic: &mut NicResources, mut chunk: &[u8]) {
         loop {
             let Some(connected) = &mut self.connected else {
                 return;
@@ -93,7 +93,7 @@ impl IwarpQueuePair {
     }
 
     /// Acts on what became of a segment; returns whether to go on.
-    fn take_result(&mut self, nic: &mut NicResources<'_>, result: Result<Inbound, StreamFault>) -> bool {
+    fn take_result(&mut self, nic: &mut NicResources, result: Result<Inbound, StreamFault>) -> bool {
         match result {
             Ok(Inbound::Done) => {
                 self.heard();
@@ -125,7 +125,7 @@ impl IwarpQueuePair {
     }
 
     /// The peer complains. If it says about what, that request fails; all others are flushed.
-    fn terminated(&mut self, nic: &mut NicResources<'_>, terminate: &Terminate) {
+    fn terminated(&mut self, nic: &mut NicResources, terminate: &Terminate) {
         nic.counters.terminates_received += 1;
         nic.record(self.common.qpn, QpEvent::PeerTerminated(terminate.code));
         let failed = self.connected.as_ref().and_then(|connected| {
@@ -143,7 +143,7 @@ impl IwarpQueuePair {
     }
 
     /// After input: what the peer's end of its half was waiting for, and what cannot be answered any more.
-    fn end_input(&mut self, nic: &mut NicResources<'_>) {
+    fn end_input(&mut self, nic: &mut NicResources) {
         let Some(connected) = &mut self.connected else {
             return;
         };
@@ -158,7 +158,7 @@ impl IwarpQueuePair {
     }
 
     /// The stream has come to its end.
-    pub(crate) fn closed(&mut self, nic: &mut NicResources<'_>, closed: StreamClosed) {
+    pub(crate) fn closed(&mut self, nic: &mut NicResources, closed: StreamClosed) {
         if closed == StreamClosed::Broken {
             self.step(nic, StreamInput::Lost, StreamEnd::Lost, None);
             return;
@@ -169,7 +169,7 @@ impl IwarpQueuePair {
         }
     }
 
-    fn peer_finished(&mut self, nic: &mut NicResources<'_>) {
+    fn peer_finished(&mut self, nic: &mut NicResources) {
         let discarding = self.reading() == StreamReading::Discarding;
         let whole = self
             .connected
@@ -185,12 +185,7 @@ impl IwarpQueuePair {
     }
 
     /// Writes as many segments as there are and fit to a buffer; returns how many bytes.
-    pub(crate) fn transmit_to_buffer(
-        &mut self,
-        nic: &mut NicResources<'_>,
-        mss: usize,
-        out: &mut [u8],
-    ) -> usize {
+    pub(crate) fn transmit_to_buffer(&mut self, nic: &mut NicResources, mss: usize, out: &mut [u8]) -> usize {
         // The framer is borrowed by the frame, so it cannot be in the queue pair meanwhile.
         let Some(mut framer) = self.connected.as_mut().map(|connected| connected.framer.clone()) else {
             return 0;
@@ -207,7 +202,7 @@ impl IwarpQueuePair {
     /// The same without copying payload.
     pub(crate) fn transmit_gathered(
         &mut self,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         mss: usize,
         gather: &mut dyn StreamGather,
     ) -> usize {
@@ -227,7 +222,7 @@ impl IwarpQueuePair {
             .is_some_and(|connected| connected.framer.framing() == plain)
     }
 
-    fn transmit(&mut self, nic: &mut NicResources<'_>, frame: &mut impl Frame) {
+    fn transmit(&mut self, nic: &mut NicResources, frame: &mut impl Frame) {
         // Once for what is to be said, and if that fails, once more for the Terminate.
         for _ in 0..2 {
             if !self.has_output() {
@@ -244,7 +239,7 @@ impl IwarpQueuePair {
     }
 
     /// TCP has taken so many more bytes of what was written.
-    pub(crate) fn written(&mut self, nic: &mut NicResources<'_>, bytes: u64) {
+    pub(crate) fn written(&mut self, nic: &mut NicResources, bytes: u64) {
         let Some(connected) = &mut self.connected else {
             return;
         };
@@ -255,7 +250,7 @@ impl IwarpQueuePair {
     }
 
     /// Runs what is due.
-    pub(crate) fn handle_timeout(&mut self, nic: &mut NicResources<'_>) {
+    pub(crate) fn handle_timeout(&mut self, nic: &mut NicResources) {
         let now = nic.now;
         let Some(connected) = &mut self.connected else {
             return;
@@ -285,7 +280,7 @@ impl IwarpQueuePair {
     }
 
     /// There has been no receive for too long. A shared queue may have one by now.
-    fn give_up_waiting(&mut self, nic: &mut NicResources<'_>) {
+    fn give_up_waiting(&mut self, nic: &mut NicResources) {
         self.resume(nic);
         let Some(connected) = &mut self.connected else {
             return;

@@ -62,7 +62,7 @@ impl Nic {
         bytes: &[u8],
         packet: &Packet<'_>,
     ) {
-        self.counters.rx_unclaimed += 1;
+        self.resources.counters.rx_unclaimed += 1;
         let bth = &packet.headers.bth;
         let Some(departure) = self.departed.known.get(&bth.dest_qp.value()).copied() else {
             return;

@@ -49,16 +49,12 @@ use crate::counters::Counters;
 use crate::direct::DirectAccess;
 use crate::entropy::Entropy;
 use crate::iwarp::StreamEvent;
-use crate::lanes::Lanes;
 use crate::queue_pair::{PostError, QpAttributes, QpContext, QpState};
-use crate::record::{QpEvent, Recorder};
-use crate::resources::{Endpoint, Pending};
+use crate::record::QpEvent;
+use crate::resources::{Endpoint, NicResources, Pending};
 use crate::roce::departure::Departure;
 use crate::roce::qp1::Qp1;
 use crate::roce::queue_pair::RoceQueuePair;
-use crate::roce::rc::ReorderMemory;
-use crate::roce::window::PeerTable;
-use crate::roce::xrc::XrcTable;
 use crate::shortage::Shortage;
 use crate::time::Time;
 use crate::timer::{Timer, TimerWheel, Token};
@@ -78,9 +74,9 @@ use streams::StreamEvents;
 /// A software NIC.
 pub struct Nic {
     config: NicConfig,
-    keys: Arc<KeyTable>,
+    /// What its queue pairs share.
+    resources: NicResources,
     entropy: Box<dyn Entropy>,
-    endpoints: Vec<Endpoint>,
     /// How many packets a batch may have, by the address it leaves from.
     batch_limits: Vec<usize>,
     numbers: Numbers,
@@ -93,23 +89,10 @@ pub struct Nic {
     /// Senders that had their turn without a packet, or found no room, in the current call of [`Nic::poll_transmit`].
     worked: VecDeque<ReadySender>,
     timers: TimerWheel,
-    outbox: Vec<Pending>,
-    events: VecDeque<Event>,
-    counters: Counters,
-    peers: PeerTable,
-    reorder: ReorderMemory,
-    xrc: XrcTable,
-    recorder: Recorder,
     /// What is to be done with the streams of iWARP queue pairs.
     streams: StreamEvents,
-    /// The way into the memory of peers on this host.
-    direct: Option<Box<dyn DirectAccess>>,
-    /// The lanes to processes of this host.
-    lanes: Option<Box<dyn Lanes>>,
     /// Queue pairs that found a lane full, by their slots. Answers make room.
     blocked: Vec<usize>,
-    /// A fault on request: some receives are treated as missing although they are posted.
-    missing_receives: Option<Shortage>,
     /// Its link is gone.
     failed: bool,
 }
@@ -125,41 +108,13 @@ enum ReadySender {
     Departed,
 }
 
-/// Splits the NIC so that one queue pair can be worked on with everything else at hand.
-macro_rules! resources {
-    ($nic:ident, $now:expr) => {
-        $crate::resources::NicResources {
-            now: $now,
-            keys: &$nic.keys,
-            outbox: &mut $nic.outbox,
-            events: &mut $nic.events,
-            counters: &mut $nic.counters,
-            peers: &mut $nic.peers,
-            reorder: &mut $nic.reorder,
-            endpoints: &$nic.endpoints,
-            xrc: &$nic.xrc,
-            recorder: &mut $nic.recorder,
-            direct: $nic.direct.as_deref_mut(),
-            lanes: $nic.lanes.as_deref_mut(),
-            record_piece: $nic.config.record_piece,
-            direct_piece: $nic.config.direct_piece,
-            direct_worth: $nic.config.direct_worth,
-            pull_worth: $nic.config.pull_worth,
-            missing_receives: $nic.missing_receives.as_mut(),
-        }
-    };
-}
-pub(crate) use resources;
-
 impl Nic {
     /// A NIC without addresses and queue pairs.
     pub fn new(config: NicConfig, keys: Arc<KeyTable>, entropy: Box<dyn Entropy>) -> Self {
         Nic {
-            reorder: ReorderMemory::new(config.reorder),
+            resources: NicResources::new(&config, keys),
             config,
-            keys,
             entropy,
-            endpoints: Vec::new(),
             batch_limits: Vec::new(),
             numbers: Numbers::default(),
             departed: Departed::default(),
@@ -169,17 +124,8 @@ impl Nic {
             ready: VecDeque::new(),
             worked: VecDeque::new(),
             timers: TimerWheel::new(),
-            outbox: Vec::new(),
-            events: VecDeque::new(),
-            counters: Counters::default(),
-            peers: PeerTable::default(),
-            xrc: XrcTable::default(),
-            recorder: Recorder::default(),
             streams: StreamEvents::default(),
-            direct: None,
-            lanes: None,
             blocked: Vec::new(),
-            missing_receives: None,
             failed: false,
         }
     }
@@ -191,14 +137,14 @@ impl Nic {
 
     /// Adds one of the NIC's addresses; its index in the GID table.
     pub fn add_endpoint(&mut self, endpoint: Endpoint) -> u8 {
-        self.endpoints.push(endpoint);
+        self.resources.endpoints.push(endpoint);
         self.batch_limits.push(usize::MAX);
-        (self.endpoints.len() - 1) as u8
+        (self.resources.endpoints.len() - 1) as u8
     }
 
     /// The NIC's addresses, by index.
     pub fn endpoints(&self) -> &[Endpoint] {
-        &self.endpoints
+        &self.resources.endpoints
     }
 
     /// Gives the NIC 4096 queue pair numbers: those whose upper 12 bits are `block`. A NIC that was given
@@ -215,40 +161,43 @@ impl Nic {
 
     /// The memory keys, shared with the other shards of the device.
     pub fn keys(&self) -> &Arc<KeyTable> {
-        &self.keys
+        &self.resources.keys
     }
 
     /// Gives the NIC access to the memory of peers on this host. Publishes its queue pairs there, existing ones
     /// included. The caller publishes the keys ([`KeyTable::publish_to`]).
     pub fn set_direct(&mut self, direct: Box<dyn DirectAccess>) {
         let nic = &mut *self;
-        nic.direct = Some(direct);
-        let mut resources = resources!(nic, Time::ZERO);
+        nic.resources.direct = Some(direct);
+        let resources = nic.resources.at(Time::ZERO);
         for (_, qp) in nic.qps.iter_mut() {
             if let Transport::Roce(qp) = &mut qp.transport {
-                qp.publish_anew(&mut resources);
+                qp.publish_anew(resources);
             }
         }
     }
 
     /// Registers memory under a fresh key.
     pub fn register(&mut self, spec: KeySpec) -> Result<Arc<Key>, KeyError> {
-        self.keys.register(spec, &mut *self.entropy)
+        self.resources.keys.register(spec, &mut *self.entropy)
     }
 
     /// Allocates a memory window; its first key.
     pub fn alloc_window(&mut self, pd: PdId, kind: WindowKind) -> Result<u32, KeyError> {
-        self.keys.alloc_window(pd, kind, &mut *self.entropy)
+        self.resources.keys.alloc_window(pd, kind, &mut *self.entropy)
     }
 
     /// Treats some posted receives as missing, so that peers get RNR NAKs: a fault, to see how programs cope.
     pub fn hide_receives(&mut self, some: Shortage) {
-        self.missing_receives = Some(some);
+        self.resources.missing_receives = Some(some);
     }
 
     /// How many receives it has hidden.
     pub fn hidden_receives(&self) -> u64 {
-        self.missing_receives.as_ref().map_or(0, Shortage::struck)
+        self.resources
+            .missing_receives
+            .as_ref()
+            .map_or(0, Shortage::struck)
     }
 
     /// A starting PSN that no peer can guess.
@@ -300,12 +249,12 @@ impl Nic {
         };
         let nic = &mut *self;
         let departure = match &mut nic.qps[slot].transport {
-            Transport::Roce(qp) => qp.depart(&mut resources!(nic, now)),
+            Transport::Roce(qp) => qp.depart(nic.resources.at(now)),
             Transport::Iwarp(_) => None,
         };
         self.let_number_rest(now, qpn, departure);
         self.reset_qp(now, slot);
-        self.recorder.forget(qpn);
+        self.resources.recorder.forget(qpn);
         match self.qps.remove(qpn).map(|qp| qp.transport) {
             Some(Transport::Roce(qp)) => {
                 self.ready.retain(|ready| *ready != ReadySender::QueuePair(slot));
@@ -327,7 +276,9 @@ impl Nic {
 
     /// Completions of a destroyed queue pair are not reported.
     fn forget_completions(&mut self, common: &QpContext) {
-        self.outbox.retain(|pending| pending.completion.qpn != common.qpn);
+        self.resources
+            .outbox
+            .retain(|pending| pending.completion.qpn != common.qpn);
         common.send_cq.purge(common.qpn);
         common.recv_cq.purge(common.qpn);
     }
@@ -357,7 +308,7 @@ impl Nic {
         let peer = self.leave_line(slot);
         let nic = &mut *self;
         match &mut nic.qps[slot].transport {
-            Transport::Roce(qp) => qp.reset(&mut resources!(nic, now)),
+            Transport::Roce(qp) => qp.reset(nic.resources.at(now)),
             Transport::Iwarp(qp) => qp.reset(),
         }
         if let Some(peer) = peer {
@@ -401,8 +352,8 @@ impl Nic {
         }
         let slot = self.qps.slot(qpn).ok_or(PostError::NoSuchQp)?;
         let nic = &mut *self;
-        let mut resources = resources!(nic, now);
-        nic.qps[slot].post_send(&mut resources, request, more)?;
+        let resources = nic.resources.at(now);
+        nic.qps[slot].post_send(resources, request, more)?;
         self.make_ready(slot);
         self.set_wanted_timer(slot);
         Ok(())
@@ -415,8 +366,8 @@ impl Nic {
         }
         let slot = self.qps.slot(qpn).ok_or(PostError::NoSuchQp)?;
         let nic = &mut *self;
-        let mut resources = resources!(nic, Time::ZERO);
-        let posted = nic.qps[slot].post_recv(&mut resources, request);
+        let resources = nic.resources.at(Time::ZERO);
+        let posted = nic.qps[slot].post_recv(resources, request);
         self.collect_signals(slot);
         posted
     }
@@ -467,33 +418,33 @@ impl Nic {
     pub fn publish(&mut self) {
         // An overflow flushes queue pairs, which queues more: at most once each, so this ends.
         let mut done = 0;
-        while let Some(Pending { cq, .. }) = self.outbox.get(done) {
+        while let Some(Pending { cq, .. }) = self.resources.outbox.get(done) {
             // Neighbours that go to the same queue go there together.
             let together = |pending: &&Pending| Arc::ptr_eq(&pending.cq, cq);
             let mut count = 0;
-            let completions = self.outbox[done..].iter().take_while(together);
+            let completions = self.resources.outbox[done..].iter().take_while(together);
             let published = cq.publish(completions.map(|pending| {
                 count += 1;
                 (pending.completion, pending.wakes)
             }));
             done += count;
             if published.notify {
-                self.events.push_back(Event::Completion(cq.id()));
+                self.resources.events.push_back(Event::Completion(cq.id()));
             }
             if published.overflow {
                 let cq = Arc::clone(cq);
                 self.cq_overflowed(&cq);
             }
         }
-        self.counters.completions += done as u64;
-        self.outbox.clear();
+        self.resources.counters.completions += done as u64;
+        self.resources.outbox.clear();
     }
 
     /// A completion was lost: every queue pair that completes to this queue is in error from now on.
     fn cq_overflowed(&mut self, cq: &Arc<CompletionQueue>) {
         let id: CqId = cq.id();
-        self.events.push_back(Event::CqError(id));
-        let domains = self.xrc.domains_of(cq);
+        self.resources.events.push_back(Event::CqError(id));
+        let domains = self.resources.xrc.domains_of(cq);
         let reports_there = |qp: &QueuePair| {
             let common = qp.common();
             let domain = qp.as_roce().and_then(|qp| qp.roce.domain);
@@ -514,14 +465,14 @@ impl Nic {
         told: impl Fn(Qpn) -> Option<Event>,
     ) {
         let nic = &mut *self;
-        let mut resources = resources!(nic, now);
+        let resources = nic.resources.at(now);
         let mut failed = Vec::new();
         for (slot, qp) in nic.qps.iter_mut() {
             let qpn = qp.common().qpn;
             if qp.common().state != QpState::Error && affected(qp) {
                 resources.events.extend(told(qpn));
                 resources.record(qpn, cause.clone());
-                qp.enter_error(&mut resources);
+                qp.enter_error(resources);
                 failed.push(slot);
             }
         }
@@ -536,18 +487,18 @@ impl Nic {
 
     /// Whether completions wait for [`Nic::publish`].
     pub fn has_unpublished(&self) -> bool {
-        !self.outbox.is_empty()
+        !self.resources.outbox.is_empty()
     }
 
     /// Whether [`Nic::publish`], or what the embedder does after it, has anything to tell the program.
     #[inline]
     pub fn has_news(&self) -> bool {
-        !self.outbox.is_empty() || !self.events.is_empty() || self.has_recorded()
+        !self.resources.outbox.is_empty() || !self.resources.events.is_empty() || self.has_recorded()
     }
 
     /// The next thing the program should hear of.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.resources.events.pop_front()
     }
 
     /// When to call [`Nic::handle_timeout`] next.
@@ -578,7 +529,7 @@ impl Nic {
                 continue;
             };
             if qp.is_due(now, token.timer) {
-                qp.handle_timeout(&mut resources!(nic, now));
+                qp.handle_timeout(nic.resources.at(now));
             }
             self.touch(token.slot as usize);
         }
@@ -586,7 +537,7 @@ impl Nic {
 
     /// What happened so far.
     pub fn counters(&self) -> &Counters {
-        &self.counters
+        &self.resources.counters
     }
 
     /// How many queue pairs, queue pair 1 among them, wait for their turn in [`Nic::poll_transmit`]. If any do after it
@@ -601,10 +552,10 @@ impl Nic {
             queue_pairs: self.qps.len(),
             send_requests: self.qps.iter().map(QueuePair::send_queue_len).sum(),
             timers: self.timers.len(),
-            peers: self.peers.len(),
-            in_flight_bytes: self.peers.in_flight(),
-            reordered_bytes: self.reorder.used(),
-            unpublished: self.outbox.len(),
+            peers: self.resources.peers.len(),
+            in_flight_bytes: self.resources.peers.in_flight(),
+            reordered_bytes: self.resources.reorder.used(),
+            unpublished: self.resources.outbox.len(),
             management_datagrams: self.qp1.len(),
         }
     }
@@ -615,7 +566,7 @@ impl Nic {
         if std::mem::replace(&mut self.failed, true) {
             return;
         }
-        self.events.push_back(Event::DeviceFatal);
+        self.resources.events.push_back(Event::DeviceFatal);
         let in_use = |qp: &QueuePair| qp.common().state != QpState::Reset;
         self.fail_queue_pairs(now, &QpEvent::DeviceFailed, in_use, |_| None);
         self.qp1.clear();

@@ -3,8 +3,8 @@
 //! Which attributes a transition needs and allows is decided by the table in [`crate::queue_pair`]; iWARP queue pairs are moved
 //! in `streams.rs`.
 
+use super::Nic;
 use super::queue_pairs::Transport;
-use super::{Nic, resources};
 use crate::queue_pair::{AttributeMask, ModifyError, Named, Path, QpAttributes, QpState, check_transition};
 use crate::record::QpEvent;
 use crate::roce::context::RoceContext;
@@ -24,28 +24,28 @@ impl Nic {
         self.check_values(set)?;
         if to == QpState::Reset {
             self.reset_qp(now, slot);
-            self.recorder.record(now, qpn, QpEvent::Moved(to));
+            self.resources.recorder.record(now, qpn, QpEvent::Moved(to));
             return Ok(());
         }
         if let (Some(path), Service::Rc | Service::Uc | Service::Xrc) = (set.path, common.service) {
             self.route_qp(slot, path);
         }
         let nic = &mut *self;
-        let mut resources = resources!(nic, now);
+        let resources = nic.resources.at(now);
         let qp = nic.qps.roce_mut(slot);
         if to == QpState::Error {
-            qp.enter_error(&mut resources);
+            qp.enter_error(resources);
         } else {
             apply(&mut qp.roce, set);
             if let Some(rate) = set.rate_limit {
                 qp.set_rate(now, rate);
             }
-            qp.start(&mut resources, to);
+            qp.start(resources, to);
             if to != from {
                 resources.record(qpn, QpEvent::Moved(to));
             }
-            qp.publish(&mut resources);
-            qp.report_drained(&mut resources);
+            qp.publish(resources);
+            qp.report_drained(resources);
         }
         self.touch(slot);
         Ok(())
@@ -55,22 +55,22 @@ impl Nic {
     fn route_qp(&mut self, slot: usize, path: Path) {
         let old = self.leave_line(slot);
         let qp = self.qps.roce_mut(slot);
-        let own = self.endpoints[usize::from(path.gid_index)];
+        let own = self.resources.endpoints[usize::from(path.gid_index)];
         qp.roce.flow = Flow {
             src: own.ip,
             dst: path.remote,
             src_port: own.port,
             dst_port: ROCE_PORT,
         };
-        let new = self.peers.join(path.remote, &self.config.window);
+        let new = self.resources.peers.join(path.remote, &self.config.window);
         qp.roce.peer = Some(new);
         let in_flight = qp.in_flight();
         if let (Some(old), Some(share)) = (old, qp.share()) {
-            self.peers.peer(old).account(share, 0, false);
-            self.peers.peer(new).account(share, in_flight, false);
+            self.resources.peers.peer(old).account(share, 0, false);
+            self.resources.peers.peer(new).account(share, in_flight, false);
         }
         if let Some(old) = old {
-            self.peers.leave(old);
+            self.resources.peers.leave(old);
             self.wake_waiting(old);
         }
     }
@@ -105,7 +105,7 @@ impl Nic {
             return invalid(AttributeMask::PKEY_INDEX);
         }
         if let Some(path) = set.path {
-            let own = self.endpoints.get(usize::from(path.gid_index));
+            let own = self.resources.endpoints.get(usize::from(path.gid_index));
             if own.is_none_or(|own| own.ip.is_ipv4() != path.remote.is_ipv4()) {
                 return invalid(AttributeMask::PATH);
             }

@@ -70,11 +70,9 @@ impl Nic {
 
     /// From which of our addresses to the peer; `None` if none will do.
     fn management_hop(&self, route: &Route, dest_qpn: Qpn) -> Option<Hop> {
-        let gid_index = self
-            .endpoints
-            .iter()
-            .position(|endpoint| endpoint.ip == route.local)?;
-        let own = self.endpoints[gid_index];
+        let endpoints = &self.resources.endpoints;
+        let gid_index = endpoints.iter().position(|endpoint| endpoint.ip == route.local)?;
+        let own = endpoints[gid_index];
         (own.ip.is_ipv4() == route.remote.is_ipv4()).then_some(Hop {
             flow: Flow {
                 src: own.ip,
@@ -96,7 +94,7 @@ impl Nic {
         packet: &Packet<'_>,
     ) {
         if packet.headers.bth.opcode.service() != Service::Ud {
-            self.counters.rx_unclaimed += 1;
+            self.resources.counters.rx_unclaimed += 1;
             return;
         }
         // Peers send any Identification, and a message is worth little until the identifiers in it fit.
@@ -110,12 +108,12 @@ impl Nic {
         match management_datagram(packet) {
             Ok(mad) => {
                 let kept = self.qp1.receive(ManagementDatagram { route, mad: *mad });
-                self.counters.rx_dropped += u64::from(!kept);
+                self.resources.counters.rx_dropped += u64::from(!kept);
             }
-            Err(NotManagement::Opcode) => self.counters.rx_unclaimed += 1,
-            Err(NotManagement::Partition) => self.counters.rx_pkey_violations += 1,
-            Err(NotManagement::QueueKey) => self.counters.rx_qkey_violations += 1,
-            Err(NotManagement::Length) => self.counters.rx_dropped += 1,
+            Err(NotManagement::Opcode) => self.resources.counters.rx_unclaimed += 1,
+            Err(NotManagement::Partition) => self.resources.counters.rx_pkey_violations += 1,
+            Err(NotManagement::QueueKey) => self.resources.counters.rx_qkey_violations += 1,
+            Err(NotManagement::Length) => self.resources.counters.rx_dropped += 1,
         }
     }
 

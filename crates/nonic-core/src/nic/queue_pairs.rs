@@ -197,7 +197,7 @@ impl QueuePair {
 
     pub(super) fn post_send(
         &mut self,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         request: &SendRequest<'_>,
         more: bool,
     ) -> Result<(), PostError> {
@@ -209,7 +209,7 @@ impl QueuePair {
 
     pub(super) fn post_recv(
         &mut self,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         request: &RecvRequest<'_>,
     ) -> Result<(), PostError> {
         match &mut self.transport {
@@ -243,7 +243,7 @@ impl QueuePair {
     }
 
     /// Moves to the error state and flushes both queues.
-    pub(super) fn enter_error(&mut self, nic: &mut NicResources<'_>) {
+    pub(super) fn enter_error(&mut self, nic: &mut NicResources) {
         match &mut self.transport {
             Transport::Roce(qp) => qp.enter_error(nic),
             Transport::Iwarp(qp) => qp.abort(nic),
@@ -277,7 +277,7 @@ impl QueuePair {
     }
 
     /// Runs what is due.
-    pub(super) fn handle_timeout(&mut self, nic: &mut NicResources<'_>) {
+    pub(super) fn handle_timeout(&mut self, nic: &mut NicResources) {
         match &mut self.transport {
             Transport::Roce(qp) => qp.handle_timeout(nic),
             Transport::Iwarp(qp) => qp.handle_timeout(nic),

@@ -1,7 +1,7 @@
 //! Dispatches an incoming datagram to its queue pair.
 
+use super::Nic;
 use super::transmit::MAX_BATCH_PACKETS;
-use super::{Nic, resources};
 use crate::roce::queue_pair::RoceQueuePair;
 use crate::time::Time;
 use nonic_wire::{Flow, Packet, Qpn, ROCE_PORT, Service, Verdict, icrc};
@@ -70,10 +70,10 @@ impl Nic {
     }
 
     fn handle_packet(&mut self, now: Time, flow: &Flow, integrity: Integrity, bytes: &[u8], congested: bool) {
-        self.counters.rx_packets += 1;
-        self.counters.rx_bytes += bytes.len() as u64;
+        self.resources.counters.rx_packets += 1;
+        self.resources.counters.rx_bytes += bytes.len() as u64;
         let Ok(packet) = Packet::parse(bytes) else {
-            self.counters.rx_malformed += 1;
+            self.resources.counters.rx_malformed += 1;
             return;
         };
         if packet.headers.bth.dest_qp == Qpn::MULTICAST {
@@ -97,7 +97,7 @@ impl Nic {
         let lenient = self.config.lenient_icrc;
         if self.verify(flow, integrity, lenient, bytes) && self.is_of_our_partition(&packet) {
             if congested {
-                self.counters.rx_marked += 1;
+                self.resources.counters.rx_marked += 1;
                 self.qps.roce_mut(slot).note_mark(now);
             }
             self.deliver(now, slot, flow, &packet, bytes.len());
@@ -115,7 +115,7 @@ impl Nic {
         let datagram = packet.headers.bth.opcode.service() == Service::Ud;
         let members = self.groups.get(&flow.dst).map_or(0, Vec::len);
         if !datagram || members == 0 {
-            self.counters.rx_unclaimed += 1;
+            self.resources.counters.rx_unclaimed += 1;
             return;
         }
         let lenient = self.config.lenient_icrc;
@@ -138,14 +138,14 @@ impl Nic {
         let nic = &mut *self;
         let qp = nic.qps.roce_mut(slot);
         qp.roce.common.traffic.received(1, length);
-        qp.handle(&mut resources!(nic, now), packet, flow);
+        qp.handle(nic.resources.at(now), packet, flow);
         self.touch(slot);
     }
 
     /// Checks the P_Key. There is one partition, the default one, and we are a full member.
     fn is_of_our_partition(&mut self, packet: &Packet<'_>) -> bool {
         let ours = packet.headers.bth.is_default_partition();
-        self.counters.rx_pkey_violations += u64::from(!ours);
+        self.resources.counters.rx_pkey_violations += u64::from(!ours);
         ours
     }
 
@@ -160,11 +160,11 @@ impl Nic {
             // Packets sent alone that the kernel merged on arrival; or a batch with one lost, twice or late.
             Verdict::VerifiedWithId(id) if id < OWN_IDENTIFICATIONS => true,
             Verdict::VerifiedWithId(_) if lenient => {
-                self.counters.rx_identification_solved += 1;
+                self.resources.counters.rx_identification_solved += 1;
                 true
             }
             _ => {
-                self.counters.rx_icrc_errors += 1;
+                self.resources.counters.rx_icrc_errors += 1;
                 false
             }
         }

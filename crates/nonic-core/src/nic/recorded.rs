@@ -7,21 +7,21 @@ use nonic_wire::Qpn;
 impl Nic {
     /// The last events of a queue pair, the oldest first; none if there is no such queue pair.
     pub fn recorded(&self, qpn: Qpn) -> impl DoubleEndedIterator<Item = &Recorded> {
-        self.recorder.of(qpn)
+        self.resources.recorder.of(qpn)
     }
 
     /// From now on, [`Nic::poll_recorded`] tells of every event of every queue pair.
     pub fn tell_recorded(&mut self) {
-        self.recorder.tell();
+        self.resources.recorder.tell();
     }
 
     /// The next event that was not yet returned here, if [`Nic::tell_recorded`] was called.
     pub fn poll_recorded(&mut self) -> Option<(Qpn, Recorded)> {
-        self.recorder.poll()
+        self.resources.recorder.poll()
     }
 
     /// Whether there is one.
     pub fn has_recorded(&self) -> bool {
-        self.recorder.has_untold()
+        self.resources.recorder.has_untold()
     }
 }

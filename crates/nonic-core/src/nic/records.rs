@@ -2,7 +2,7 @@
 
 use super::queue_pairs::Transport;
 use super::transmit::After;
-use super::{Nic, ReadySender, resources};
+use super::{Nic, ReadySender};
 use crate::lanes::{Answered, LaneId, Lanes, RecordAnswer};
 use crate::roce::local::{RecordHeader, Written};
 use crate::roce::queue_pair::RoceQueuePair;
@@ -14,7 +14,7 @@ impl Nic {
     /// Gives the NIC lanes to processes of this host. Queue pairs that go to RTS from now on write records where a lane leads to
     /// their peer.
     pub fn set_lanes(&mut self, lanes: Box<dyn Lanes>) {
-        self.lanes = Some(lanes);
+        self.resources.lanes = Some(lanes);
     }
 
     /// Executes a record that came through a lane, from a process at `src` to one of our addresses, and returns its answer. What a READ
@@ -26,10 +26,10 @@ impl Nic {
         request: &[u8],
         room: &mut [u8],
     ) -> RecordAnswer {
-        self.counters.rx_packets += 1;
-        self.counters.rx_bytes += request.len() as u64;
+        self.resources.counters.rx_packets += 1;
+        self.resources.counters.rx_bytes += request.len() as u64;
         let Some((header, payload)) = RecordHeader::parse(request) else {
-            self.counters.rx_malformed += 1;
+            self.resources.counters.rx_malformed += 1;
             return RecordAnswer::Refused(NakCode::InvalidRequest);
         };
         let dest = header.dest_qpn;
@@ -39,7 +39,7 @@ impl Nic {
                 .is_some_and(|qp| takes(qp, &header, (src, dst)))
         });
         let Some(slot) = slot else {
-            self.counters.rx_unclaimed += 1;
+            self.resources.counters.rx_unclaimed += 1;
             return match self.departed.is_peer(dest, (src, dst)) {
                 true => RecordAnswer::Gone,
                 false => RecordAnswer::Ignored,
@@ -55,13 +55,13 @@ impl Nic {
                 src_port: ROCE_PORT,
                 dst_port: ROCE_PORT,
             };
-            qp.handle(&mut resources!(nic, now), &header.as_packet(payload), &flow);
+            qp.handle(nic.resources.at(now), &header.as_packet(payload), &flow);
             self.touch(slot);
             // What became of it, these services do not tell.
             return RecordAnswer::Executed;
         }
         let record = (&header.as_packet(payload), header.named);
-        let answer = qp.handle_record(&mut resources!(nic, now), record, room);
+        let answer = qp.handle_record(nic.resources.at(now), record, room);
         if !answer.is_executed() {
             self.touch(slot);
         }
@@ -71,7 +71,7 @@ impl Nic {
     /// Takes the answers that have come through lanes of ours; how many. Ordinary ones need no clock, and `recent` may be old.
     pub fn handle_answers(&mut self, recent: Time, clock: &dyn Fn() -> Time) -> usize {
         // Queue pairs write nothing while they take answers.
-        let Some(mut lanes) = self.lanes.take() else {
+        let Some(mut lanes) = self.resources.lanes.take() else {
             return 0;
         };
         let mut count = 0;
@@ -83,7 +83,7 @@ impl Nic {
             self.handle_answer(now, &answered);
             count += 1;
         }
-        self.lanes = Some(lanes);
+        self.resources.lanes = Some(lanes);
         if count > 0 && !self.blocked.is_empty() {
             self.unblock();
         }
@@ -93,7 +93,10 @@ impl Nic {
     /// Whether it has written a record to itself since this was asked last: no other thread executes it.
     #[inline]
     pub fn wrote_to_itself(&mut self) -> bool {
-        self.lanes.as_mut().is_some_and(|lanes| lanes.wrote_to_itself())
+        self.resources
+            .lanes
+            .as_mut()
+            .is_some_and(|lanes| lanes.wrote_to_itself())
     }
 
     /// Lanes may have room again.
@@ -114,7 +117,7 @@ impl Nic {
         let Transport::Roce(qp) = &mut nic.qps[slot].transport else {
             return;
         };
-        qp.handle_answer(&mut resources!(nic, now), tag.attempt, answer, bytes);
+        qp.handle_answer(nic.resources.at(now), tag.attempt, answer, bytes);
         match answer.is_executed() {
             true => self.make_ready(slot),
             false => self.touch(slot),
@@ -124,19 +127,19 @@ impl Nic {
     /// A lane of ours has ended: the process that it led to is gone.
     pub fn lane_ended(&mut self, now: Time, lane: LaneId) {
         let nic = &mut *self;
-        let mut resources = resources!(nic, now);
+        let resources = nic.resources.at(now);
         let mut lost = Vec::new();
         for (slot, qp) in nic.qps.iter_mut() {
             let Transport::Roce(qp) = &mut qp.transport else {
                 continue;
             };
             if qp.lane() == Some(lane) {
-                qp.lose_peer(&mut resources);
+                qp.lose_peer(resources);
                 lost.push(slot);
             }
         }
         lost.into_iter().for_each(|slot| self.touch(slot));
-        if let Some(lanes) = &mut self.lanes {
+        if let Some(lanes) = &mut self.resources.lanes {
             lanes.close(lane);
         }
     }
@@ -144,13 +147,13 @@ impl Nic {
     /// Lets a queue pair write what it has, for a turn. Whether that was its turn: if not, what it has goes as packets.
     pub(super) fn write_records(&mut self, now: Time, slot: usize) -> bool {
         let nic = &mut *self;
-        let mut resources = resources!(nic, now);
+        let resources = nic.resources.at(now);
         let qp = nic.qps.roce_mut(slot);
         qp.ready = false;
         let mut written = false;
         let mut turn = Turn::new(nic.config.direct_piece);
         let after = loop {
-            let bytes = match qp.write_record(&mut resources) {
+            let bytes = match qp.write_record(resources) {
                 Written::Record(bytes) => bytes as u32,
                 Written::Direct(bytes) => bytes,
                 Written::Full => {

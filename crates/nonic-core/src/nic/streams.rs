@@ -8,7 +8,7 @@
 //!   [`Nic::stream_written`] says that TCP has taken its last byte.
 
 use super::queue_pairs::{QueuePair, Transport};
-use super::{CreateError, Nic, QpInit, resources};
+use super::{CreateError, Nic, QpInit};
 use crate::iwarp::{
     AttachError, IwarpQueuePair, Signals, StreamClosed, StreamEvent, StreamGather, StreamParams,
     StreamReading,
@@ -96,7 +96,7 @@ impl Nic {
         let Some(slot) = self.stream_slot(qpn) else {
             return StreamReading::Closed;
         };
-        self.counters.rx_bytes += bytes.len() as u64;
+        self.resources.counters.rx_bytes += bytes.len() as u64;
         self.qps.iwarp_mut(slot).common.traffic.received(0, bytes.len());
         self.with_stream(now, slot, |qp, resources| qp.receive(resources, bytes));
         self.touch(slot);
@@ -117,9 +117,9 @@ impl Nic {
             return 0;
         };
         let nic = &mut *self;
-        let mut resources = resources!(nic, now);
+        let resources = nic.resources.at(now);
         let qp = nic.qps.iwarp_mut(slot);
-        let length = qp.transmit_to_buffer(&mut resources, mss, out);
+        let length = qp.transmit_to_buffer(resources, mss, out);
         self.transmitted(slot, length);
         length
     }
@@ -131,10 +131,10 @@ impl Nic {
             return 0;
         };
         let nic = &mut *self;
-        let mut resources = resources!(nic, now);
+        let resources = nic.resources.at(now);
         let qp = nic.qps.iwarp_mut(slot);
         let length = match qp.gathers() {
-            true => qp.transmit_gathered(&mut resources, mss, gather),
+            true => qp.transmit_gathered(resources, mss, gather),
             false => 0,
         };
         self.transmitted(slot, length);
@@ -158,7 +158,7 @@ impl Nic {
     }
 
     fn transmitted(&mut self, slot: usize, length: usize) {
-        self.counters.tx_bytes += length as u64;
+        self.resources.counters.tx_bytes += length as u64;
         let qp = self.qps.iwarp_mut(slot);
         qp.common.traffic.sent(0, length);
         qp.listed = length > 0 && qp.has_output();
@@ -237,11 +237,11 @@ impl Nic {
         &mut self,
         now: Time,
         slot: usize,
-        work: impl FnOnce(&mut IwarpQueuePair, &mut NicResources<'_>) -> T,
+        work: impl FnOnce(&mut IwarpQueuePair, &mut NicResources) -> T,
     ) -> T {
         let nic = &mut *self;
-        let mut resources = resources!(nic, now);
-        work(nic.qps.iwarp_mut(slot), &mut resources)
+        let resources = nic.resources.at(now);
+        work(nic.qps.iwarp_mut(slot), resources)
     }
 
     /// What the stream of a queue pair is to be told becomes events. Queue pairs of RoCE have none.

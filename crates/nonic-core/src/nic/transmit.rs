@@ -1,6 +1,6 @@
 //! Fills batches with packets: each queue pair that has something to send gets its turn.
 
-use super::{Nic, ReadySender, resources};
+use super::{Nic, ReadySender};
 use crate::resources::NicResources;
 use crate::roce::emit::{Batch, Emit, Hop};
 use crate::roce::queue_pair::RoceQueuePair;
@@ -91,8 +91,8 @@ impl Nic {
                 ReadySender::Departed => self.transmit_departed(buf),
             };
             if let Some(transmit) = transmit {
-                self.counters.tx_packets += transmit.segments as u64;
-                self.counters.tx_bytes += transmit.len as u64;
+                self.resources.counters.tx_packets += transmit.segments as u64;
+                self.resources.counters.tx_bytes += transmit.len as u64;
                 return Some(transmit);
             }
         }
@@ -175,7 +175,7 @@ impl Nic {
         buf: &mut [u8],
     ) -> (Option<Transmit>, After) {
         let nic = &mut *self;
-        let mut resources = resources!(nic, now);
+        let resources = nic.resources.at(now);
         let qp = nic.qps.roce_mut(slot);
         let capacity = buf.len().min(MAX_BATCH_LEN);
         let in_turn = qp.in_turn;
@@ -188,7 +188,7 @@ impl Nic {
                 in_turn,
                 hop: so_far.map(Transmit::hop),
             };
-            let (emitted, hop) = qp.emit(&mut resources, &batch, &mut buf[start..]);
+            let (emitted, hop) = qp.emit(resources, &batch, &mut buf[start..]);
             match emitted {
                 Emit::Packet(len) => {
                     let index = transmit.as_ref().map_or(0, |so_far| so_far.segments);
@@ -209,11 +209,11 @@ impl Nic {
                 Emit::NotInBatch if transmit.is_some() => return (transmit, After::More),
                 Emit::NotInBatch | Emit::Idle => return (transmit, After::Quiet),
                 Emit::Window(bytes) => {
-                    wait_for_window(qp, &mut resources, slot, bytes);
+                    wait_for_window(qp, resources, slot, bytes);
                     return (transmit, After::Quiet);
                 }
                 Emit::FairShare(bytes) => {
-                    rest(qp, &mut resources, slot, bytes);
+                    rest(qp, resources, slot, bytes);
                     return (transmit, After::Quiet);
                 }
                 Emit::Failed => return (transmit, After::Failed),
@@ -223,7 +223,7 @@ impl Nic {
 }
 
 /// The window to the peer has no room for so many bytes: the queue pair stands in line for it.
-fn wait_for_window(qp: &mut RoceQueuePair, nic: &mut NicResources<'_>, slot: usize, bytes: u32) {
+fn wait_for_window(qp: &mut RoceQueuePair, nic: &mut NicResources, slot: usize, bytes: u32) {
     let newcomer = qp.in_flight() == 0;
     if let (Some(peer), false) = (qp.roce.peer(nic), qp.in_line) {
         qp.in_line = true;
@@ -232,7 +232,7 @@ fn wait_for_window(qp: &mut RoceQueuePair, nic: &mut NicResources<'_>, slot: usi
 }
 
 /// It has its fair share of the window, and others wait for it.
-fn rest(qp: &mut RoceQueuePair, nic: &mut NicResources<'_>, slot: usize, bytes: u32) {
+fn rest(qp: &mut RoceQueuePair, nic: &mut NicResources, slot: usize, bytes: u32) {
     if let Some(peer) = qp.roce.peer(nic) {
         peer.on_fair_share(bytes);
         if !std::mem::replace(&mut qp.resting, true) {

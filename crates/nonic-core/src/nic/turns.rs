@@ -16,10 +16,10 @@ impl Nic {
         };
         let peer = qp.roce.peer?;
         if std::mem::take(&mut qp.in_line) | std::mem::take(&mut qp.resting) {
-            self.peers.peer(peer).stop_waiting(slot);
+            self.resources.peers.peer(peer).stop_waiting(slot);
         }
         if std::mem::take(&mut qp.in_turn) {
-            self.peers.peer(peer).end_turn();
+            self.resources.peers.peer(peer).end_turn();
         }
         Some(peer)
     }
@@ -29,7 +29,7 @@ impl Nic {
         let qp = self.qps.roce_mut(slot);
         qp.in_turn = false;
         if let Some(peer) = qp.roce.peer {
-            self.peers.peer(peer).end_turn();
+            self.resources.peers.peer(peer).end_turn();
             self.wake_waiting(peer);
         }
     }
@@ -37,7 +37,7 @@ impl Nic {
     /// Checks whether the queue pairs that fill the window have stalled: no arrival may tell so.
     pub(super) fn handle_window_timer(&mut self, now: Time, token: Token) {
         let id = PeerId::from_slot(token.slot);
-        if let Some(peer) = self.peers.owner(id, token.generation) {
+        if let Some(peer) = self.resources.peers.owner(id, token.generation) {
             peer.handle_timer(now);
             self.schedule_window_timer(id);
             self.wake_waiting(id);
@@ -45,7 +45,7 @@ impl Nic {
     }
 
     pub(super) fn schedule_window_timer(&mut self, id: PeerId) {
-        if let Some((at, generation)) = self.peers.find(id).and_then(PeerWindow::set_timer) {
+        if let Some((at, generation)) = self.resources.peers.find(id).and_then(PeerWindow::set_timer) {
             let token = Token {
                 slot: id.slot(),
                 generation,
@@ -57,7 +57,8 @@ impl Nic {
 
     /// The window to the peer may have room for the first queue pair in line.
     pub(super) fn wake_waiting(&mut self, peer: PeerId) {
-        let Some(Turn { slot, rested }) = self.peers.find(peer).and_then(PeerWindow::give_turn) else {
+        let Some(Turn { slot, rested }) = self.resources.peers.find(peer).and_then(PeerWindow::give_turn)
+        else {
             return;
         };
         let qp = self.qps.roce_mut(slot);

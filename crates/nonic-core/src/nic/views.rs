@@ -19,7 +19,7 @@ impl Nic {
         let end = from.saturating_add(slots.max(1)).min(all);
         for slot in from..end {
             if let Some(qp) = self.qps.get(slot) {
-                show(qp.view(&self.peers));
+                show(qp.view(&self.resources.peers));
             }
         }
         (end < all).then_some(end)

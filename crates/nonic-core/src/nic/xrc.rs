@@ -18,13 +18,13 @@ impl Nic {
         cq: Arc<CompletionQueue>,
     ) -> Result<u32, CreateError> {
         const TRIES: usize = 64;
-        if self.xrc.len() >= XrcTable::MAX {
+        if self.resources.xrc.len() >= XrcTable::MAX {
             return Err(CreateError::NoSrqNumber);
         }
         for _ in 0..TRIES {
             let number = self.entropy.next_u32() & 0xff_ffff;
-            if number != 0 && !self.xrc.contains(number) {
-                self.xrc.insert(XrcSrq {
+            if number != 0 && !self.resources.xrc.contains(number) {
+                self.resources.xrc.insert(XrcSrq {
                     number,
                     domain,
                     rq,
@@ -38,7 +38,7 @@ impl Nic {
 
     /// Ends the service of an SRQ: peers that name it are refused from now on. Returns whether it was there.
     pub fn remove_xrc_srq(&mut self, number: u32) -> bool {
-        self.xrc.remove(number)
+        self.resources.xrc.remove(number)
     }
 
     /// Creates the receiving half of an extended reliable connection, in RESET. It has no queues of its own.
@@ -47,7 +47,7 @@ impl Nic {
         let cq = Arc::new(CompletionQueue::new(CqId(0), 1));
         let qpn = self.create_qp(QpInit {
             service: Service::Xrc,
-            pd: self.keys.alloc_pd(),
+            pd: self.resources.keys.alloc_pd(),
             send_cq: Arc::clone(&cq),
             recv_cq: cq,
             srq: None,

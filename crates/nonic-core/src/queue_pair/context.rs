@@ -59,8 +59,8 @@ pub(crate) struct QpContext {
 
 impl QpContext {
     /// Carries out a request that concerns this NIC alone.
-    pub(crate) fn run_local(&self, nic: &mut NicResources<'_>, op: SendOp) -> Result<(), Status> {
-        let keys = nic.keys;
+    pub(crate) fn run_local(&self, nic: &mut NicResources, op: SendOp) -> Result<(), Status> {
+        let keys = &nic.keys;
         let (result, status, (lkey, addr, length)) = match op {
             SendOp::LocalInvalidate(rkey) => (
                 keys.invalidate(rkey, self.pd, self.qpn),
@@ -82,7 +82,7 @@ impl QpContext {
 
     /// Writes down that a key of this side does not permit what a work request needs.
     #[cold]
-    fn record_local_fault(&self, nic: &mut NicResources<'_>, named: (u32, u64, u64), error: KeyError) {
+    fn record_local_fault(&self, nic: &mut NicResources, named: (u32, u64, u64), error: KeyError) {
         let (lkey, addr, length) = named;
         let fault = LocalFault {
             lkey,
@@ -96,7 +96,7 @@ impl QpContext {
 
     /// Writes down why a request of the send queue failed.
     #[cold]
-    fn record_failed_send(&self, nic: &mut NicResources<'_>, wqe: &SendWqe, status: Status) {
+    fn record_failed_send(&self, nic: &mut NicResources, wqe: &SendWqe, status: Status) {
         if status == Status::Flushed {
             return;
         }
@@ -121,7 +121,7 @@ impl QpContext {
     #[cold]
     pub(crate) fn record_misplaced(
         &self,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         fault: SgFault,
         message: u64,
         wqe: &RecvWqe,
@@ -133,7 +133,7 @@ impl QpContext {
     }
 
     /// Writes down that a message is longer than its receive.
-    fn record_short_receive(&self, nic: &mut NicResources<'_>, message: u64, wqe: &RecvWqe) {
+    fn record_short_receive(&self, nic: &mut NicResources, message: u64, wqe: &RecvWqe) {
         let short = RefusalReason::ReceiveTooShort {
             message: u32::try_from(message).unwrap_or(u32::MAX),
             receive: u32::try_from(wqe.target.length()).unwrap_or(u32::MAX),
@@ -143,7 +143,7 @@ impl QpContext {
 
     /// Writes down which key of a receive does not permit to write there.
     #[cold]
-    pub(crate) fn record_receive_fault(&self, nic: &mut NicResources<'_>, wqe: &RecvWqe) {
+    pub(crate) fn record_receive_fault(&self, nic: &mut NicResources, wqe: &RecvWqe) {
         if let Some((named, error)) = wqe.target.fault(Access::LOCAL_WRITE) {
             self.record_local_fault(nic, named, error);
         }
@@ -156,7 +156,7 @@ impl QpContext {
     }
 
     /// Ends a send-queue request.
-    pub(crate) fn complete_send(&self, nic: &mut NicResources<'_>, wqe: &SendWqe, status: Status) {
+    pub(crate) fn complete_send(&self, nic: &mut NicResources, wqe: &SendWqe, status: Status) {
         let signaled = self.signal_all || wqe.flags.contains(SendFlags::SIGNALED);
         if status == Status::Success && !signaled {
             return;
@@ -178,7 +178,7 @@ impl QpContext {
     }
 
     /// Ends a receive.
-    pub(crate) fn complete_recv(&self, nic: &mut NicResources<'_>, received: Received) {
+    pub(crate) fn complete_recv(&self, nic: &mut NicResources, received: Received) {
         nic.complete_recv(&self.recv_cq, received);
     }
 
@@ -193,7 +193,7 @@ impl QpContext {
     }
 
     /// Takes the next receive, reporting the SRQ's limit.
-    pub(crate) fn take_recv(&self, nic: &mut NicResources<'_>) -> Option<RecvWqe> {
+    pub(crate) fn take_recv(&self, nic: &mut NicResources) -> Option<RecvWqe> {
         nic.take_recv(&self.rq)
     }
 

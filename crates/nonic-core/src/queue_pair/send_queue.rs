@@ -117,7 +117,7 @@ impl<R: Queued> SendQueue<R> {
     pub(crate) fn run_local(
         &mut self,
         common: &QpContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
     ) -> Option<Result<(), Status>> {
         let op = match self.requests.front() {
             Some(request) if self.cursor == 0 => request.wqe().op,
@@ -134,7 +134,7 @@ impl<R: Queued> SendQueue<R> {
     pub(crate) fn complete_front(
         &mut self,
         common: &QpContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         status: Status,
     ) -> bool {
         let Some(request) = self.requests.pop_front() else {
@@ -146,7 +146,7 @@ impl<R: Queued> SendQueue<R> {
     }
 
     /// Ends every request as flushed.
-    pub(crate) fn flush(&mut self, common: &QpContext, nic: &mut NicResources<'_>) {
+    pub(crate) fn flush(&mut self, common: &QpContext, nic: &mut NicResources) {
         while self.complete_front(common, nic, Status::Flushed) {}
     }
 

@@ -58,7 +58,7 @@ impl RoceContext {
         (self.common.service != Service::Ud && self.path.is_some()).then(|| self.hop())
     }
 
-    pub(crate) fn peer<'a>(&self, nic: &'a mut NicResources<'_>) -> Option<&'a mut PeerWindow> {
+    pub(crate) fn peer<'a>(&self, nic: &'a mut NicResources) -> Option<&'a mut PeerWindow> {
         self.peer.map(|id| nic.peers.peer(id))
     }
 

@@ -52,14 +52,14 @@ enum Fullness {
 
 impl UnreliableSender {
     /// Starts the sequence. Called on the way to RTS.
-    pub(crate) fn start(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(crate) fn start(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         self.next_psn = roce.sq_psn;
         self.index = 0;
         self.choose_lane(roce, nic);
     }
 
     /// A connection looks for its lane as long as it has sent nothing.
-    fn choose_lane(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    fn choose_lane(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         if roce.common.service == Service::Uc {
             let lanes = nic.lanes.as_deref_mut();
             self.lane = lanes.and_then(|lanes| lanes.find(roce.flow.src, roce.flow.dst, roce.dest_qpn));
@@ -95,7 +95,7 @@ impl UnreliableSender {
     }
 
     /// Runs local operations at the front of the queue. Whether there is a message to send then.
-    fn has_message(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Result<bool, Fatal> {
+    fn has_message(&mut self, roce: &RoceContext, nic: &mut NicResources) -> Result<bool, Fatal> {
         if !roce.common.state.requests() || (roce.common.state == QpState::Sqd && self.index == 0) {
             return Ok(false);
         }
@@ -112,7 +112,7 @@ impl UnreliableSender {
     }
 
     /// Writes the next record, if there is a message and a lane leads to where it goes.
-    pub(crate) fn write(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Written {
+    pub(crate) fn write(&mut self, roce: &RoceContext, nic: &mut NicResources) -> Written {
         match self.has_message(roce, nic) {
             Ok(true) => {}
             Ok(false) => return Written::Idle,
@@ -154,7 +154,7 @@ impl UnreliableSender {
     }
 
     /// The lane to where the message at the front of the queue goes.
-    fn find_lane(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Option<LaneId> {
+    fn find_lane(&mut self, roce: &RoceContext, nic: &mut NicResources) -> Option<LaneId> {
         if roce.common.service == Service::Uc {
             if self.next_psn == roce.sq_psn && self.lane.is_none() {
                 self.choose_lane(roce, nic);
@@ -168,7 +168,7 @@ impl UnreliableSender {
 
     /// The lane is full: the message waits, or is dropped.
     #[cold]
-    fn wait_for_room(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, last: bool) -> Written {
+    fn wait_for_room(&mut self, roce: &RoceContext, nic: &mut NicResources, last: bool) -> Written {
         match self.full {
             Fullness::Lost => {
                 nic.counters.lane_drops += 1;
@@ -217,7 +217,7 @@ impl UnreliableSender {
     pub(crate) fn emit(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         batch: &Batch,
         out: &mut [u8],
     ) -> (Emit, Hop) {
@@ -236,7 +236,7 @@ impl UnreliableSender {
     fn emit_packet(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         batch: &Batch,
         hop: Hop,
         out: &mut [u8],
@@ -264,7 +264,7 @@ impl UnreliableSender {
     }
 
     /// A packet, or a record, of the front request was sent; it may have been the last.
-    fn advance(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, last: bool) {
+    fn advance(&mut self, roce: &RoceContext, nic: &mut NicResources, last: bool) {
         self.next_psn = self.next_psn.next();
         self.index += 1;
         if last {
@@ -274,18 +274,18 @@ impl UnreliableSender {
 
     /// A local key does not permit the access.
     #[cold]
-    fn local_fault(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Written {
+    fn local_fault(&mut self, roce: &RoceContext, nic: &mut NicResources) -> Written {
         self.end_front(roce, nic, Status::LocalProtection);
         Written::Failed
     }
 
-    fn end_front(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, status: Status) {
+    fn end_front(&mut self, roce: &RoceContext, nic: &mut NicResources, status: Status) {
         self.index = 0;
         self.queue.complete_front(&roce.common, nic, status);
     }
 
     /// Ends every queued request as flushed.
-    pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         self.index = 0;
         self.full = Fullness::Room;
         self.queue.flush(&roce.common, nic);
@@ -298,7 +298,7 @@ impl UnreliableSender {
 }
 
 /// Where a request goes: a datagram's own destination, or the connected peer.
-fn hop(roce: &RoceContext, nic: &NicResources<'_>, wqe: &SendWqe) -> Hop {
+fn hop(roce: &RoceContext, nic: &NicResources, wqe: &SendWqe) -> Hop {
     let Some(destination) = &wqe.destination else {
         return roce.hop();
     };

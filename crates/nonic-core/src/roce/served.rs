@@ -17,10 +17,10 @@ pub(crate) struct Served<'a> {
 
 impl Served<'_> {
     /// What the peer may do to memory.
-    pub(crate) fn rights<'a>(&self, nic: &'a NicResources<'_>) -> PeerRights<'a> {
+    pub(crate) fn rights<'a>(&self, nic: &'a NicResources) -> PeerRights<'a> {
         let common = &self.roce.common;
         PeerRights {
-            keys: nic.keys,
+            keys: &nic.keys,
             // Keys belong to the domain of the SRQ, if there is one.
             pd: self.srq.map_or(common.pd, |srq| srq.rq.pd()),
             qpn: common.qpn,
@@ -30,14 +30,14 @@ impl Served<'_> {
 
     /// Takes the next receive.
     #[inline]
-    pub(crate) fn take_recv(&self, nic: &mut NicResources<'_>) -> Option<RecvWqe> {
+    pub(crate) fn take_recv(&self, nic: &mut NicResources) -> Option<RecvWqe> {
         let own = &self.roce.common.rq;
         nic.take_recv(self.srq.map_or(own, |srq| &srq.rq))
     }
 
     /// Ends a receive.
     #[inline]
-    pub(crate) fn complete_recv(&self, nic: &mut NicResources<'_>, received: Received) {
+    pub(crate) fn complete_recv(&self, nic: &mut NicResources, received: Received) {
         let own = &self.roce.common.recv_cq;
         nic.complete_recv(self.srq.map_or(own, |srq| &srq.cq), received);
     }

@@ -55,7 +55,7 @@ impl UcReceiver {
     pub(crate) fn handle(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
     ) -> Result<(), Fatal> {
         let psn = packet.headers.bth.psn;
@@ -89,7 +89,7 @@ impl UcReceiver {
     fn record_dropped(
         &self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
         reason: RefusalReason,
     ) {
@@ -111,12 +111,7 @@ impl UcReceiver {
         }
     }
 
-    fn take(
-        &mut self,
-        roce: &RoceContext,
-        nic: &mut NicResources<'_>,
-        packet: &Packet<'_>,
-    ) -> Result<(), Drop> {
+    fn take(&mut self, roce: &RoceContext, nic: &mut NicResources, packet: &Packet<'_>) -> Result<(), Drop> {
         let operation = packet.headers.bth.opcode.operation();
         let starts = operation.is_first() || operation.is_only();
         if starts {
@@ -140,7 +135,7 @@ impl UcReceiver {
     fn take_send(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
         starts: bool,
     ) -> Result<(), Drop> {
@@ -179,7 +174,7 @@ impl UcReceiver {
     fn take_write(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
         starts: bool,
     ) -> Result<(), Drop> {
@@ -210,7 +205,7 @@ impl UcReceiver {
         Ok(())
     }
 
-    fn next_recv(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Result<RecvWqe, Drop> {
+    fn next_recv(&mut self, roce: &RoceContext, nic: &mut NicResources) -> Result<RecvWqe, Drop> {
         self.spare
             .take()
             .or_else(|| roce.common.take_recv(nic))
@@ -218,7 +213,7 @@ impl UcReceiver {
     }
 
     /// Ends the receive in progress as flushed.
-    pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         self.abandon();
         if let Some(wqe) = self.spare.take() {
             roce.common

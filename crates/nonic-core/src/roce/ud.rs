@@ -23,7 +23,7 @@ impl UdReceiver {
     pub(crate) fn handle(
         &self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
         flow: &Flow,
     ) -> Result<(), Fatal> {
@@ -74,7 +74,7 @@ impl UdReceiver {
 
 /// Writes down that a datagram was dropped: its sender hears nothing of it.
 #[cold]
-fn record_dropped(roce: &RoceContext, nic: &mut NicResources<'_>, reason: RefusalReason) {
+fn record_dropped(roce: &RoceContext, nic: &mut NicResources, reason: RefusalReason) {
     nic.record(roce.common.qpn, QpEvent::Dropped(RequestKind::Send, reason));
 }
 

@@ -92,7 +92,7 @@ impl DirectState {
     pub(crate) fn execute(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         wqe: &SendWqe,
     ) -> Option<Moved> {
         let direct = nic.direct.as_deref_mut()?;
@@ -139,7 +139,7 @@ impl DirectState {
     pub(crate) fn execute_run<'a>(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         wqes: impl Iterator<Item = &'a SendWqe>,
     ) -> (usize, u32) {
         let Some(direct) = nic.direct.as_deref_mut() else {
@@ -172,7 +172,7 @@ impl DirectState {
     /// A piece of the front request was executed, or refused.
     fn conclude(
         &mut self,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         wqe: &SendWqe,
         operation: DirectOperation,
         (piece, last): (u32, bool),

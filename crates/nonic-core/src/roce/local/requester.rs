@@ -179,7 +179,7 @@ impl RecordRequester {
     }
 
     /// Writes the next record, or executes a piece of the next request in the memory of the peer.
-    pub(crate) fn write(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Written {
+    pub(crate) fn write(&mut self, roce: &RoceContext, nic: &mut NicResources) -> Written {
         if self.patience.is_quiet() || !roce.common.state.requests() {
             return Written::Idle;
         }
@@ -230,7 +230,7 @@ impl RecordRequester {
     }
 
     /// Runs the local operation at the cursor, once everything before it is complete. `None` if it is done.
-    fn run_local(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Option<Written> {
+    fn run_local(&mut self, roce: &RoceContext, nic: &mut NicResources) -> Option<Written> {
         if roce.common.state == QpState::Sqd {
             return Some(Written::Idle);
         }
@@ -243,7 +243,7 @@ impl RecordRequester {
 
     /// While that works, a long request waits until it can be executed in the memory of the peer: it is faster afterwards by more
     /// than waiting takes.
-    fn waits_for_quiescence(&self, nic: &NicResources<'_>, request: &RecordRequest) -> bool {
+    fn waits_for_quiescence(&self, nic: &NicResources, request: &RecordRequest) -> bool {
         self.direct.works
             && self.queue.cursor() > 0
             && !self.is_repeating()
@@ -269,7 +269,7 @@ impl RecordRequester {
     pub(crate) fn execute_alone(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         wqe: &SendWqe,
     ) -> Option<Result<(), Fatal>> {
         let status = match self.direct.execute(roce, nic, wqe)? {
@@ -288,7 +288,7 @@ impl RecordRequester {
     }
 
     /// How many requests at the front may be executed together; less than two is none.
-    fn run_length(&self, roce: &RoceContext, nic: &NicResources<'_>) -> usize {
+    fn run_length(&self, roce: &RoceContext, nic: &NicResources) -> usize {
         if self.queue.len() < 2 || roce.common.state != QpState::Rts || !self.direct.is_at_beginning() {
             return 0;
         }
@@ -304,7 +304,7 @@ impl RecordRequester {
     }
 
     /// Executes what comes next in the memory of the peer, if nothing is under way.
-    fn execute_directly(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Option<Written> {
+    fn execute_directly(&mut self, roce: &RoceContext, nic: &mut NicResources) -> Option<Written> {
         let quiescent = self.queue.cursor() == 0 && self.next == self.una && !self.is_repeating();
         let request = self.queue.front().filter(|_| quiescent)?;
         let run = self.run_length(roce, nic);
@@ -331,7 +331,7 @@ impl RecordRequester {
     }
 
     /// A long request begins that is no WRITE or READ: whether its records carry its bytes or name them.
-    fn choose_who_copies(&mut self, roce: &RoceContext, nic: &NicResources<'_>) {
+    fn choose_who_copies(&mut self, roce: &RoceContext, nic: &NicResources) {
         // The pieces of both are divided at the same places.
         let most = nic.direct_piece - nic.direct_piece % self.piece;
         let able = self.pulls && most > 0 && nic.direct.is_some() && roce.common.service == Service::Rc;
@@ -345,7 +345,7 @@ impl RecordRequester {
         }
     }
 
-    fn write_record(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Written {
+    fn write_record(&mut self, roce: &RoceContext, nic: &mut NicResources) -> Written {
         let Some(RecordRequest {
             wqe,
             records,
@@ -405,7 +405,7 @@ impl RecordRequester {
     }
 
     /// A record was written.
-    fn advance(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    fn advance(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         let Some(request) = self.queue.current() else {
             return;
         };
@@ -435,7 +435,7 @@ impl RecordRequester {
 
     /// A local key does not permit the access. Requests before this one end first.
     #[cold]
-    fn local_fault(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Written {
+    fn local_fault(&mut self, roce: &RoceContext, nic: &mut NicResources) -> Written {
         match self.queue.cursor() {
             0 => self.fail(roce, nic, Status::LocalProtection),
             _ => Written::Idle,
@@ -446,7 +446,7 @@ impl RecordRequester {
     pub(crate) fn handle_answer(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         attempt: u32,
         answer: RecordAnswer,
         bytes: &[u8],
@@ -486,7 +486,7 @@ impl RecordRequester {
     fn executed(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         answer: RecordAnswer,
         bytes: &[u8],
     ) -> Result<(), Fatal> {
@@ -530,7 +530,7 @@ impl RecordRequester {
     fn receiver_not_ready(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         timer: u8,
     ) -> Result<(), Fatal> {
         nic.counters.rnr_naks_received += 1;
@@ -547,12 +547,7 @@ impl RecordRequester {
     }
 
     #[cold]
-    fn refused(
-        &mut self,
-        roce: &RoceContext,
-        nic: &mut NicResources<'_>,
-        code: NakCode,
-    ) -> Result<(), Fatal> {
+    fn refused(&mut self, roce: &RoceContext, nic: &mut NicResources, code: NakCode) -> Result<(), Fatal> {
         nic.counters.naks_received += 1;
         self.troubles.naks_received = self.troubles.naks_received.wrapping_add(1);
         nic.record(roce.common.qpn, QpEvent::PeerRefused(code));
@@ -567,14 +562,14 @@ impl RecordRequester {
 
     /// The peer did not execute the oldest record, and does not say how long it will not.
     #[cold]
-    fn ignored(&mut self, roce: &RoceContext, nic: &NicResources<'_>) {
+    fn ignored(&mut self, roce: &RoceContext, nic: &NicResources) {
         self.go_back();
         self.patience.ignored(roce, nic.now);
     }
 
     /// The peer cannot fetch the bytes that the oldest record names: it and what follows is written again, with the bytes.
     #[cold]
-    fn unreadable(&mut self, roce: &RoceContext, nic: &NicResources<'_>) {
+    fn unreadable(&mut self, roce: &RoceContext, nic: &NicResources) {
         self.pulls = false;
         match self.queue.get_mut(0) {
             Some(front) if front.named => {
@@ -603,7 +598,7 @@ impl RecordRequester {
 
     /// The peer's queue pair was destroyed, or its process has ended. What it has not executed, it never will.
     #[cold]
-    pub(crate) fn lose_peer(&mut self, roce: &RoceContext, nic: &NicResources<'_>) {
+    pub(crate) fn lose_peer(&mut self, roce: &RoceContext, nic: &NicResources) {
         if self.patience.is_gone() {
             return;
         }
@@ -613,11 +608,7 @@ impl RecordRequester {
     }
 
     /// Runs what is due.
-    pub(crate) fn handle_timeout(
-        &mut self,
-        roce: &RoceContext,
-        nic: &mut NicResources<'_>,
-    ) -> Result<(), Fatal> {
+    pub(crate) fn handle_timeout(&mut self, roce: &RoceContext, nic: &mut NicResources) -> Result<(), Fatal> {
         if roce.common.state == QpState::Sqd && self.is_drained() {
             // No request is begun, and none will be before the program goes back to RTS. Until then, the peer owes nothing.
             self.patience.stop();
@@ -653,20 +644,20 @@ impl RecordRequester {
         Ok(())
     }
 
-    fn finish_front(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    fn finish_front(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         if self.queue.complete_front(&roce.common, nic, Status::Success) {
             self.direct.front = DirectProgress::default();
         }
     }
 
     /// Ends the request at the front with an error; the caller flushes the rest.
-    fn fail(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, status: Status) -> Written {
+    fn fail(&mut self, roce: &RoceContext, nic: &mut NicResources, status: Status) -> Written {
         self.queue.complete_front(&roce.common, nic, status);
         Written::Failed
     }
 
     /// Ends every queued request as flushed.
-    pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         self.queue.flush(&roce.common, nic);
         self.attempt = self.attempt.wrapping_add(1);
         (self.next, self.reached) = (self.una, self.una);

@@ -45,7 +45,7 @@ impl RecordResponder {
     pub(crate) fn handle(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         (packet, named): (&Packet<'_>, bool),
         room: &mut [u8],
     ) -> (RecordAnswer, Result<(), Fatal>) {
@@ -66,7 +66,7 @@ impl RecordResponder {
     fn execute(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         (packet, named): (&Packet<'_>, bool),
         room: &mut [u8],
     ) -> Result<RecordAnswer, Refusal> {
@@ -94,7 +94,7 @@ impl RecordResponder {
     fn refuse(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
         refusal: Refusal,
     ) -> (RecordAnswer, Result<(), Fatal>) {
@@ -119,7 +119,7 @@ impl RecordResponder {
     }
 
     /// Ends the receive in progress as flushed, on the way to the error state.
-    pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         self.execution.flush(roce, nic);
     }
 

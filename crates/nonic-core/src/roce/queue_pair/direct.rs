@@ -10,7 +10,7 @@ use nonic_wire::Service;
 
 impl RoceQueuePair {
     /// Publishes what the peer may do, if that has changed.
-    pub(crate) fn publish(&mut self, nic: &mut NicResources<'_>) {
+    pub(crate) fn publish(&mut self, nic: &mut NicResources) {
         let target = self.target();
         if nic.direct.is_none() || self.published.as_deref() == target.as_ref() {
             return;
@@ -23,13 +23,13 @@ impl RoceQueuePair {
     }
 
     /// Publishes it again, to a direct access that was just set.
-    pub(crate) fn publish_anew(&mut self, nic: &mut NicResources<'_>) {
+    pub(crate) fn publish_anew(&mut self, nic: &mut NicResources) {
         self.published = None;
         self.publish(nic);
     }
 
     /// The peer may do nothing by itself any more. When this returns, nothing of the kind is under way.
-    pub(super) fn withdraw(&mut self, nic: &mut NicResources<'_>) {
+    pub(super) fn withdraw(&mut self, nic: &mut NicResources) {
         let published = self.published.take();
         if let (Some(_), Some(direct)) = (published, nic.direct.as_deref_mut()) {
             direct.publish(self.roce.common.qpn, None);

@@ -157,7 +157,7 @@ impl RoceQueuePair {
     }
 
     /// The peer says that what we send meets a congested path.
-    fn handle_notification(&mut self, nic: &mut NicResources<'_>) {
+    fn handle_notification(&mut self, nic: &mut NicResources) {
         nic.counters.cnps_received += 1;
         let (now, mtu) = (nic.now, self.roce.mtu);
         if let Some(peer) = self.roce.peer(nic) {
@@ -166,7 +166,7 @@ impl RoceQueuePair {
     }
 
     /// Takes a packet meant for it.
-    pub(crate) fn handle(&mut self, nic: &mut NicResources<'_>, packet: &Packet<'_>, flow: &Flow) {
+    pub(crate) fn handle(&mut self, nic: &mut NicResources, packet: &Packet<'_>, flow: &Flow) {
         if !self.roce.common.state.receives() {
             nic.counters.rx_unclaimed += 1;
             return;
@@ -205,7 +205,7 @@ impl RoceQueuePair {
 
     /// Something came from the peer. Returns whether it is the first, to a queue pair that does not send yet: its program waits for
     /// that.
-    fn note_heard(&mut self, nic: &mut NicResources<'_>) -> bool {
+    fn note_heard(&mut self, nic: &mut NicResources) -> bool {
         let first = self.roce.common.state == QpState::Rtr && !self.roce.heard;
         if first {
             self.roce.heard = true;
@@ -216,7 +216,7 @@ impl RoceQueuePair {
     }
 
     /// Runs what is due.
-    pub(crate) fn handle_timeout(&mut self, nic: &mut NicResources<'_>) {
+    pub(crate) fn handle_timeout(&mut self, nic: &mut NicResources) {
         match &mut self.machine {
             ServiceMachine::Rc { requester, responder } => {
                 responder.handle_timeout(nic);
@@ -231,7 +231,7 @@ impl RoceQueuePair {
     }
 
     /// Writes the next packet, if there is one and it fits the batch; and where it goes.
-    pub(crate) fn emit(&mut self, nic: &mut NicResources<'_>, batch: &Batch, out: &mut [u8]) -> (Emit, Hop) {
+    pub(crate) fn emit(&mut self, nic: &mut NicResources, batch: &Batch, out: &mut [u8]) -> (Emit, Hop) {
         let roce = &self.roce;
         if self.notification.is_due() {
             return (self.notification.emit(roce, nic, batch, out), roce.hop());
@@ -274,7 +274,7 @@ impl RoceQueuePair {
     }
 
     /// Writes an answer to the peer, if there is one: requests must wait.
-    fn emit_replies(&mut self, nic: &mut NicResources<'_>, batch: &Batch, out: &mut [u8]) -> Emit {
+    fn emit_replies(&mut self, nic: &mut NicResources, batch: &Batch, out: &mut [u8]) -> Emit {
         let ServiceMachine::Rc { responder, .. } = &mut self.machine else {
             return Emit::Idle;
         };
@@ -299,7 +299,7 @@ impl RoceQueuePair {
     }
 
     /// The send queue cannot go on. Unreliable services keep receiving.
-    fn send_failed(&mut self, nic: &mut NicResources<'_>) {
+    fn send_failed(&mut self, nic: &mut NicResources) {
         match &mut self.machine {
             ServiceMachine::Rc { .. } => self.enter_error(nic),
             ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => {
@@ -311,7 +311,7 @@ impl RoceQueuePair {
     }
 
     /// Moves to the error state and flushes both queues, in order.
-    pub(crate) fn enter_error(&mut self, nic: &mut NicResources<'_>) {
+    pub(crate) fn enter_error(&mut self, nic: &mut NicResources) {
         if self.roce.common.state == QpState::Error {
             return;
         }
@@ -337,7 +337,7 @@ impl RoceQueuePair {
     }
 
     /// Ends the receives of a private queue as flushed.
-    pub(crate) fn flush_receives(&mut self, nic: &mut NicResources<'_>) {
+    pub(crate) fn flush_receives(&mut self, nic: &mut NicResources) {
         if self.roce.common.rq.srq_id().is_some() {
             return;
         }
@@ -348,7 +348,7 @@ impl RoceQueuePair {
     }
 
     /// It is about to be destroyed: returns what its peer is still to be answered, if it has one.
-    pub(crate) fn depart(&mut self, nic: &mut NicResources<'_>) -> Option<Departure> {
+    pub(crate) fn depart(&mut self, nic: &mut NicResources) -> Option<Departure> {
         self.withdraw(nic);
         let hop = self.roce.connected_hop()?;
         let ServiceMachine::Rc { responder, .. } = &mut self.machine else {
@@ -371,7 +371,7 @@ impl RoceQueuePair {
     }
 
     /// Back to a blank queue pair, without completions.
-    pub(crate) fn reset(&mut self, nic: &mut NicResources<'_>) {
+    pub(crate) fn reset(&mut self, nic: &mut NicResources) {
         self.withdraw(nic);
         self.notification.forget();
         self.pacer = Pacer::default();
@@ -398,7 +398,7 @@ impl RoceQueuePair {
     }
 
     /// The attributes are in place: start the halves the new state brings to life.
-    pub(crate) fn start(&mut self, nic: &mut NicResources<'_>, to: QpState) {
+    pub(crate) fn start(&mut self, nic: &mut NicResources, to: QpState) {
         if to != self.roce.common.state {
             self.drain_reported = false;
         }
@@ -420,7 +420,7 @@ impl RoceQueuePair {
     }
 
     /// Tells the program once that a send queue it asked to drain has done so.
-    pub(crate) fn report_drained(&mut self, nic: &mut NicResources<'_>) {
+    pub(crate) fn report_drained(&mut self, nic: &mut NicResources) {
         if self.roce.common.state != QpState::Sqd || self.drain_reported {
             return;
         }

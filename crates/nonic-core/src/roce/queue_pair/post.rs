@@ -15,7 +15,7 @@ impl RoceQueuePair {
     /// Queues a request. In the error states it completes as flushed instead. If there is `more` in the same list, it may wait for that.
     pub(crate) fn post_send(
         &mut self,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         request: &SendRequest<'_>,
         more: bool,
     ) -> Result<(), PostError> {
@@ -34,7 +34,7 @@ impl RoceQueuePair {
         }
         check(&self.roce, nic, request)?;
         if matches!(self.roce.common.state, QpState::Error | QpState::Sqe) {
-            let wqe = self.roce.common.wqe(nic.keys, request);
+            let wqe = self.roce.common.wqe(&nic.keys, request);
             self.roce.common.complete_send(nic, &wqe, Status::Flushed);
             return Ok(());
         }
@@ -45,7 +45,7 @@ impl RoceQueuePair {
                     let paced = self.pacer.rate() != 0;
                     let waits = paced || (more && requester.may_wait_for_more(request.op));
                     if is_direct(request.op) && !waits && requester.is_alone(&self.roce) {
-                        let wqe = self.roce.common.wqe(nic.keys, request);
+                        let wqe = self.roce.common.wqe(&nic.keys, request);
                         match requester.execute_alone(&self.roce, nic, &wqe) {
                             None => requester.post(wqe),
                             Some(Ok(())) => return Ok(()),
@@ -55,18 +55,18 @@ impl RoceQueuePair {
                             }
                         }
                     } else {
-                        requester.post(self.roce.common.wqe(nic.keys, request));
+                        requester.post(self.roce.common.wqe(&nic.keys, request));
                     }
                     if !waits && requester.has_one_unwritten() {
                         self.write_record(nic);
                     }
                 }
                 RcRequester::Packets(requester) => {
-                    requester.post(&self.roce, self.roce.common.wqe(nic.keys, request));
+                    requester.post(&self.roce, self.roce.common.wqe(&nic.keys, request));
                 }
             },
             ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => {
-                sender.post(self.roce.common.wqe(nic.keys, request));
+                sender.post(self.roce.common.wqe(&nic.keys, request));
                 if sender.len() == 1 && self.pacer.rate() == 0 {
                     self.write_record(nic);
                 }
@@ -78,7 +78,7 @@ impl RoceQueuePair {
     /// Queues a receive. In the error state it completes as flushed.
     pub(crate) fn post_recv(
         &mut self,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         request: &RecvRequest<'_>,
     ) -> Result<(), PostError> {
         if self.roce.common.service == Service::Xrc {
@@ -93,7 +93,7 @@ impl RoceQueuePair {
         self.roce
             .common
             .rq
-            .post_as(request, nic.keys, self.roce.common.qpn)?;
+            .post_as(request, &nic.keys, self.roce.common.qpn)?;
         if self.roce.common.state == QpState::Error {
             self.flush_receives(nic);
         }
@@ -103,7 +103,7 @@ impl RoceQueuePair {
 
 /// Whether a request may be queued at all.
 #[inline]
-fn check(roce: &RoceContext, nic: &NicResources<'_>, request: &SendRequest<'_>) -> Result<(), PostError> {
+fn check(roce: &RoceContext, nic: &NicResources, request: &SendRequest<'_>) -> Result<(), PostError> {
     check_service(roce, request.op)?;
     check_destination(roce, nic, request)?;
     check_data(&roce.common, request)?;
@@ -156,7 +156,7 @@ fn offers(service: Service, op: SendOp) -> bool {
 
 fn check_destination(
     roce: &RoceContext,
-    nic: &NicResources<'_>,
+    nic: &NicResources,
     request: &SendRequest<'_>,
 ) -> Result<(), PostError> {
     let valid = match (roce.common.service, &request.destination) {

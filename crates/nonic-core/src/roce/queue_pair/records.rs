@@ -40,7 +40,7 @@ impl RoceQueuePair {
 
     /// Writes the next record, if there is one, or executes a piece of a request in the peer's memory.
     #[inline]
-    pub(crate) fn write_record(&mut self, nic: &mut NicResources<'_>) -> Written {
+    pub(crate) fn write_record(&mut self, nic: &mut NicResources) -> Written {
         let held = self.pacer.holds(nic.now);
         let written = match &mut self.machine {
             ServiceMachine::Rc {
@@ -87,7 +87,7 @@ impl RoceQueuePair {
     /// Executes a record of the peer, of which we know whether it names its bytes. What a READ asks for is written to `room`.
     pub(crate) fn handle_record(
         &mut self,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         record: (&Packet<'_>, bool),
         room: &mut [u8],
     ) -> RecordAnswer {
@@ -112,7 +112,7 @@ impl RoceQueuePair {
     #[inline]
     pub(crate) fn handle_answer(
         &mut self,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         attempt: u32,
         answer: RecordAnswer,
         bytes: &[u8],
@@ -134,7 +134,7 @@ impl RoceQueuePair {
     }
 
     /// The process that the lane led to has ended.
-    pub(crate) fn lose_peer(&mut self, nic: &mut NicResources<'_>) {
+    pub(crate) fn lose_peer(&mut self, nic: &mut NicResources) {
         match &mut self.machine {
             ServiceMachine::Rc { requester, .. } => {
                 if let Some(requester) = requester.as_records() {

@@ -43,7 +43,7 @@ impl RcRequester {
     }
 
     /// Begins to send. Called on the way to RTS.
-    pub(super) fn start(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(super) fn start(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         let lanes = nic.lanes.as_deref_mut();
         let lane = lanes.and_then(|lanes| lanes.find(roce.flow.src, roce.flow.dst, roce.dest_qpn));
         match (lane, self) {
@@ -62,7 +62,7 @@ impl RcRequester {
 
     /// The requester, after it has looked once more for a lane if nothing was sent yet: a peer that is busy may have answered late.
     #[inline]
-    pub(super) fn chosen(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> &mut Self {
+    pub(super) fn chosen(&mut self, roce: &RoceContext, nic: &mut NicResources) -> &mut Self {
         if matches!(self, RcRequester::Packets(requester) if requester.has_sent_nothing(roce)) {
             self.start(roce, nic);
         }
@@ -134,11 +134,7 @@ impl RcRequester {
         }
     }
 
-    pub(super) fn handle_timeout(
-        &mut self,
-        roce: &RoceContext,
-        nic: &mut NicResources<'_>,
-    ) -> Result<(), Fatal> {
+    pub(super) fn handle_timeout(&mut self, roce: &RoceContext, nic: &mut NicResources) -> Result<(), Fatal> {
         match self {
             RcRequester::Packets(requester) => requester.handle_timeout(roce, nic),
             RcRequester::Records(requester) => requester.handle_timeout(roce, nic),
@@ -149,7 +145,7 @@ impl RcRequester {
     pub(super) fn handle(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
     ) -> Result<(), Fatal> {
         match self {
@@ -164,7 +160,7 @@ impl RcRequester {
     pub(super) fn emit(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         batch: &Batch,
         out: &mut [u8],
     ) -> Emit {
@@ -175,7 +171,7 @@ impl RcRequester {
     }
 
     /// Ends every queued request as flushed.
-    pub(super) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(super) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         match self {
             RcRequester::Packets(requester) => requester.flush(roce, nic),
             RcRequester::Records(requester) => requester.flush(roce, nic),
@@ -183,7 +179,7 @@ impl RcRequester {
     }
 
     /// Drops everything.
-    pub(super) fn forget(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(super) fn forget(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         match self {
             RcRequester::Packets(requester) => requester.forget(roce, nic),
             RcRequester::Records(_) => *self = RcRequester::new(),
@@ -218,7 +214,7 @@ impl RcResponder {
         }
     }
 
-    pub(super) fn handle_timeout(&mut self, nic: &mut NicResources<'_>) {
+    pub(super) fn handle_timeout(&mut self, nic: &mut NicResources) {
         if let RcResponder::Packets(responder) = self {
             responder.handle_timeout(nic);
         }
@@ -228,7 +224,7 @@ impl RcResponder {
     pub(super) fn handle(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
     ) -> Result<(), Fatal> {
         match self {
@@ -244,7 +240,7 @@ impl RcResponder {
     pub(super) fn handle_record(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         record: (&Packet<'_>, bool),
         room: &mut [u8],
     ) -> (RecordAnswer, Result<(), Fatal>) {
@@ -265,7 +261,7 @@ impl RcResponder {
     pub(super) fn emit(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         batch: &Batch,
         out: &mut [u8],
     ) -> Emit {
@@ -287,7 +283,7 @@ impl RcResponder {
     }
 
     /// Ends the receive in progress as flushed.
-    pub(super) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(super) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         match self {
             RcResponder::Packets(responder) => responder.flush(roce, nic),
             RcResponder::Records(responder) => responder.flush(roce, nic),
@@ -295,7 +291,7 @@ impl RcResponder {
     }
 
     /// Drops everything, answers included.
-    pub(super) fn forget(&mut self, nic: &mut NicResources<'_>) {
+    pub(super) fn forget(&mut self, nic: &mut NicResources) {
         match self {
             RcResponder::Packets(responder) => responder.forget(nic),
             RcResponder::Records(_) => *self = RcResponder::new(),

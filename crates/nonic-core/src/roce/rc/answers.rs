@@ -23,7 +23,7 @@ impl Requester {
     pub(crate) fn handle(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
     ) -> Result<(), Fatal> {
         let original = packet.headers.atomic_original.to_ne_bytes();
@@ -54,7 +54,7 @@ impl Requester {
     fn handle_aeth(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
     ) -> Result<(), Fatal> {
         let kind = packet.headers.aeth.syndrome.kind();
@@ -108,7 +108,7 @@ impl Requester {
     fn handle_gone(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
         psn: ExtendedPsn,
     ) -> Result<(), Fatal> {
@@ -152,7 +152,7 @@ impl Requester {
     /// The peer names a packet that was never sent. If it has never executed one of ours, the two sides do not agree on
     /// the first PSN.
     #[cold]
-    fn note_other_psn(&self, roce: &RoceContext, nic: &mut NicResources<'_>, expected: Psn) {
+    fn note_other_psn(&self, roce: &RoceContext, nic: &mut NicResources, expected: Psn) {
         if self.is_before_the_first_answer(roce) {
             let first = roce.sq_psn;
             let expected = Some(expected);
@@ -160,7 +160,7 @@ impl Requester {
         }
     }
 
-    fn count_nak(&mut self, nic: &mut NicResources<'_>) {
+    fn count_nak(&mut self, nic: &mut NicResources) {
         nic.counters.naks_received += 1;
         self.troubles.naks_received = self.troubles.naks_received.wrapping_add(1);
     }
@@ -168,7 +168,7 @@ impl Requester {
     fn handle_ack(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
     ) -> Result<(), Fatal> {
         let Some(last) = self.sequence.una().nearest(packet.headers.bth.psn) else {
@@ -197,7 +197,7 @@ impl Requester {
     fn receiver_not_ready(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         psn: ExtendedPsn,
         timer: u8,
     ) -> Result<(), Fatal> {
@@ -227,7 +227,7 @@ impl Requester {
     fn acknowledge(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         up_to: ExtendedPsn,
     ) -> Result<(), Fatal> {
         self.sequence.execute_to(up_to);
@@ -243,7 +243,7 @@ impl Requester {
     }
 
     /// Completes what can be completed: what the peer has executed and, if it owes an answer, answered.
-    fn advance(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Result<(), Fatal> {
+    fn advance(&mut self, roce: &RoceContext, nic: &mut NicResources) -> Result<(), Fatal> {
         while let Some(request) = self.queue.front() {
             if request.wqe.op.is_answered() {
                 let (una, known) = (self.sequence.una(), self.loss.known_mut());
@@ -269,7 +269,7 @@ impl Requester {
     fn handle_answer(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         psn: Psn,
         answer: Answer<'_>,
     ) -> Result<(), Fatal> {
@@ -325,12 +325,7 @@ impl Requester {
     }
 
     /// Places the answer to the oldest packet.
-    fn place(
-        &mut self,
-        roce: &RoceContext,
-        nic: &mut NicResources<'_>,
-        answer: Answer<'_>,
-    ) -> Result<(), Fatal> {
+    fn place(&mut self, roce: &RoceContext, nic: &mut NicResources, answer: Answer<'_>) -> Result<(), Fatal> {
         let psn = self.sequence.una();
         let Some(request) = self.queue.front() else {
             return Ok(());
@@ -366,7 +361,7 @@ impl Requester {
     }
 
     /// `una` moved on from `before`.
-    fn una_moved(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, before: ExtendedPsn) {
+    fn una_moved(&mut self, roce: &RoceContext, nic: &mut NicResources, before: ExtendedPsn) {
         // The peer has executed whatever it was not ready for.
         if self.sequence.executed() > self.sequence.next() {
             self.retry.end_quiet();
@@ -392,7 +387,7 @@ impl Requester {
     }
 
     /// So many packets are known to have arrived that were not before.
-    pub(super) fn progressed(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, packets: u64) {
+    pub(super) fn progressed(&mut self, roce: &RoceContext, nic: &mut NicResources, packets: u64) {
         self.retry.renew(roce);
         self.retry.end_silence();
         if self.sequence.is_idle() || self.retry.is_quiet() {
@@ -422,19 +417,14 @@ impl Requester {
 
     /// The one packet that was under way was answered. If that was prompt, the peer is not slow: packets were lost, or it was
     /// without a processor for a while.
-    fn end_caution(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    fn end_caution(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         let took = nic.now.since(self.last_sent);
         if roce.peer(nic).is_some_and(|peer| took <= peer.prompt()) {
             self.loss.be_cautious_until(self.sequence.una());
         }
     }
 
-    pub(super) fn sample_round_trip(
-        &mut self,
-        roce: &RoceContext,
-        nic: &mut NicResources<'_>,
-        asked_at: Time,
-    ) {
+    pub(super) fn sample_round_trip(&mut self, roce: &RoceContext, nic: &mut NicResources, asked_at: Time) {
         let (now, took) = (nic.now, nic.now.since(asked_at));
         self.retry.round_trip.sample(took);
         if let Some(peer) = roce.peer(nic) {

@@ -35,7 +35,7 @@ impl Responder {
     pub(super) fn handle_early(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
         ahead: u32,
     ) {
@@ -72,7 +72,7 @@ impl Responder {
 
     /// A packet came from so far away that it is as good as lost.
     #[cold]
-    fn refuse_far(&mut self, nic: &NicResources<'_>, packet: &Packet<'_>, at: ExtendedPsn, beyond: u32) {
+    fn refuse_far(&mut self, nic: &NicResources, packet: &Packet<'_>, at: ExtendedPsn, beyond: u32) {
         if beyond <= reach::MOST {
             self.reach.get_or_insert_default().refused(at, beyond, packet);
         }
@@ -88,7 +88,7 @@ impl Responder {
     }
 
     /// The time of a gap may have come.
-    pub(crate) fn handle_timeout(&mut self, nic: &mut NicResources<'_>) {
+    pub(crate) fn handle_timeout(&mut self, nic: &mut NicResources) {
         self.report_gap(nic);
         if self.gap.as_deref().is_some_and(|gap| gap.is_abandoned(nic.now)) {
             self.drop_kept(nic);
@@ -96,7 +96,7 @@ impl Responder {
     }
 
     /// Tells the peer what is missing, if it is time to.
-    fn report_gap(&mut self, nic: &NicResources<'_>) {
+    fn report_gap(&mut self, nic: &NicResources) {
         let gap = self.gap.as_deref_mut();
         if let Some(missing) = gap.and_then(|gap| gap.take_report(nic.now)) {
             self.replies.report_missing(missing, self.msn);
@@ -105,7 +105,7 @@ impl Responder {
 
     /// The packet that was missing has come. Executes what is kept and follows it, as if it came now.
     #[cold]
-    pub(super) fn resume(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Result<(), Fatal> {
+    pub(super) fn resume(&mut self, roce: &RoceContext, nic: &mut NicResources) -> Result<(), Fatal> {
         let Some(mut gap) = self
             .gap
             .take_if(|gap| gap.missing() != self.expected || self.refused)
@@ -140,7 +140,7 @@ impl Responder {
     }
 
     /// A gap was filled: whether it was a loss.
-    fn learn(&mut self, nic: &NicResources<'_>, gap: &Gap) {
+    fn learn(&mut self, nic: &NicResources, gap: &Gap) {
         let Some((late, reported)) = gap.lateness(nic.now).filter(|_| !self.refused) else {
             return;
         };
@@ -152,7 +152,7 @@ impl Responder {
     }
 
     /// Drops what came early: it will come again, or nothing will.
-    pub(super) fn drop_kept(&mut self, nic: &mut NicResources<'_>) {
+    pub(super) fn drop_kept(&mut self, nic: &mut NicResources) {
         if let Some(mut gap) = self.gap.take() {
             gap.clear(nic);
         }

@@ -54,7 +54,7 @@ impl Execution {
     pub(crate) fn execute(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
     ) -> Result<Outcome, Refusal> {
         let operation = packet.headers.bth.opcode.operation();
@@ -99,7 +99,7 @@ impl Execution {
     pub(crate) fn choose_srq(
         &mut self,
         roce: &RoceContext,
-        nic: &NicResources<'_>,
+        nic: &NicResources,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
         let Some(domain) = roce.domain else {
@@ -126,7 +126,7 @@ impl Execution {
     fn send(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
         let operation = packet.headers.bth.opcode.operation();
@@ -165,7 +165,7 @@ impl Execution {
     pub(crate) fn pull(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
     ) -> Result<bool, Refusal> {
         let served = Served {
@@ -203,7 +203,7 @@ impl Execution {
     fn write(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
         let operation = packet.headers.bth.opcode.operation();
@@ -263,7 +263,7 @@ impl Execution {
     fn read(
         &self,
         roce: &RoceContext,
-        nic: &NicResources<'_>,
+        nic: &NicResources,
         packet: &Packet<'_>,
     ) -> Result<OutboundRead, Refusal> {
         let rights = self.served(roce).rights(nic);
@@ -271,7 +271,7 @@ impl Execution {
         Ok(rights.read(&range_of(packet))?)
     }
 
-    fn word(&self, roce: &RoceContext, nic: &NicResources<'_>, packet: &Packet<'_>) -> Result<u64, Refusal> {
+    fn word(&self, roce: &RoceContext, nic: &NicResources, packet: &Packet<'_>) -> Result<u64, Refusal> {
         let request = packet.headers.atomic;
         let operation = match packet.headers.bth.opcode.operation() {
             Operation::CompareSwap => WordOperation::CompareSwap {
@@ -284,7 +284,7 @@ impl Execution {
         Ok(rights.word(request.va, request.rkey, operation)?)
     }
 
-    fn store(&self, roce: &RoceContext, nic: &NicResources<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
+    fn store(&self, roce: &RoceContext, nic: &NicResources, packet: &Packet<'_>) -> Result<(), Refusal> {
         let value = packet.payload.try_into().map_err(|_| Refusal::INVALID)?;
         Ok(self.served(roce).rights(nic).store(&range_of(packet), value)?)
     }
@@ -292,7 +292,7 @@ impl Execution {
     fn flush_memory(
         &self,
         roce: &RoceContext,
-        nic: &NicResources<'_>,
+        nic: &NicResources,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
         let feth = packet.headers.feth;
@@ -311,7 +311,7 @@ impl Execution {
     pub(crate) fn record_refusal(
         &self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
         reason: RefusalReason,
     ) {
@@ -346,7 +346,7 @@ impl Execution {
     pub(crate) fn report_refusal(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         code: NakCode,
         status: Status,
     ) {
@@ -361,7 +361,7 @@ impl Execution {
     }
 
     /// Ends the receive in progress as flushed, on the way to the error state.
-    pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         if let Some(inbound) = self.inbound.take_send() {
             let flushed = roce.common.received(&inbound.wqe, Status::Flushed, 0);
             self.served(roce).complete_recv(nic, flushed);
@@ -378,7 +378,7 @@ pub(super) fn too_many_fetches(roce: &RoceContext) -> Refusal {
 #[inline]
 fn place_send(
     served: Served<'_>,
-    nic: &mut NicResources<'_>,
+    nic: &mut NicResources,
     packet: &Packet<'_>,
     inbound: &mut InboundSend,
 ) -> Result<(), Refusal> {
@@ -390,7 +390,7 @@ fn place_send(
 #[inline]
 fn end_send(
     served: Served<'_>,
-    nic: &mut NicResources<'_>,
+    nic: &mut NicResources,
     packet: &Packet<'_>,
     inbound: &InboundSend,
 ) -> Result<(), Refusal> {

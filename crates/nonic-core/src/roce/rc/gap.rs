@@ -74,7 +74,7 @@ impl Gap {
     /// Keeps a packet until those before it have come, if there is room.
     pub(super) fn keep(
         &mut self,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         at: ExtendedPsn,
         packet: &Packet<'_>,
         mtu: u32,
@@ -85,7 +85,7 @@ impl Gap {
         if reach > u64::from(HeldRange::MAX_PACKETS) {
             return Keep::Refused;
         }
-        self.kept.insert(nic.reorder, nic.now, at, psns, packet)
+        self.kept.insert(&mut nic.reorder, nic.now, at, psns, packet)
     }
 
     /// Something came from behind the missing packet. Returns since when it can be known to be missing.
@@ -115,7 +115,7 @@ impl Gap {
     }
 
     /// Nothing that is kept can be trusted: all of it is dropped, and the peer told at once.
-    pub(super) fn distrust(&mut self, nic: &mut NicResources<'_>) {
+    pub(super) fn distrust(&mut self, nic: &mut NicResources) {
         self.clear(nic);
         self.report_at = Some(nic.now);
     }
@@ -144,8 +144,8 @@ impl Gap {
     }
 
     /// The packet with this number, if it is kept.
-    pub(super) fn pop(&mut self, nic: &mut NicResources<'_>, psn: ExtendedPsn) -> Option<KeptPacket> {
-        self.kept.pop(nic.reorder, psn)
+    pub(super) fn pop(&mut self, nic: &mut NicResources, psn: ExtendedPsn) -> Option<KeptPacket> {
+        self.kept.pop(&mut nic.reorder, psn)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -153,8 +153,8 @@ impl Gap {
     }
 
     /// Drops what is kept.
-    pub(super) fn clear(&mut self, nic: &mut NicResources<'_>) {
-        self.kept.clear(nic.reorder);
+    pub(super) fn clear(&mut self, nic: &mut NicResources) {
+        self.kept.clear(&mut nic.reorder);
     }
 
     /// The gap that is left when this one was filled up to `missing`. A packet may be late by `allowance`.

@@ -21,7 +21,7 @@ impl Requester {
     pub(super) fn keep(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         psn: ExtendedPsn,
         answer: Answer<'_>,
     ) {
@@ -55,7 +55,7 @@ impl Requester {
 
     /// The peer has executed more than can be completed: the answer to something before is late or lost.
     #[cold]
-    pub(super) fn note_overtaken(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(super) fn note_overtaken(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         let executed = self.sequence.executed().min(self.sequence.next());
         let una = self.sequence.una();
         if executed <= una {
@@ -87,7 +87,7 @@ impl Requester {
     pub(super) fn note_held(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         selective: &SelectiveAck<'_>,
     ) {
         if !self.retry.round_trip.is_known() {
@@ -117,7 +117,7 @@ impl Requester {
     fn held(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         first: ExtendedPsn,
         end: ExtendedPsn,
     ) -> Arrived {
@@ -159,7 +159,7 @@ impl Requester {
     }
 
     /// Packets arrived out of order.
-    pub(super) fn note_arrived(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, arrived: &Arrived) {
+    pub(super) fn note_arrived(&mut self, roce: &RoceContext, nic: &mut NicResources, arrived: &Arrived) {
         if arrived.packets > 0 {
             self.learn(arrived);
             self.progressed(roce, nic, arrived.packets);

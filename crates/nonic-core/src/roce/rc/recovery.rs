@@ -64,7 +64,7 @@ impl Requester {
     pub(super) fn resend(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         batch: &Batch,
         out: &mut [u8],
     ) -> Option<Emit> {
@@ -75,7 +75,7 @@ impl Requester {
     fn send_again(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         again: Repetition,
         batch: &Batch,
         out: &mut [u8],
@@ -150,7 +150,7 @@ impl Requester {
     fn sent_again(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         again: &Repetition,
         ack_request: bool,
     ) {
@@ -177,7 +177,7 @@ impl Requester {
 
     /// Looks whether something that was overtaken stayed away for too long.
     #[cold]
-    pub(super) fn find_losses(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(super) fn find_losses(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         let (window, patience) = self.retry.reordering_waits();
         let Some(known) = self.loss.known_mut() else {
             return;
@@ -197,7 +197,7 @@ impl Requester {
     }
 
     /// Tells the window to the peer that so many packets were lost.
-    fn report_lost(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, packets: u64) {
+    fn report_lost(&mut self, roce: &RoceContext, nic: &mut NicResources, packets: u64) {
         if let (true, Some(peer)) = (packets > 0, roce.peer(nic)) {
             peer.on_lost(packets * u64::from(roce.mtu));
         }
@@ -205,7 +205,7 @@ impl Requester {
 
     /// The peer has reported a gap: goes back to it, unless that was done already. It is reported
     /// once, further reports are copies.
-    pub(super) fn rewind_once(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, gap: ExtendedPsn) {
+    pub(super) fn rewind_once(&mut self, roce: &RoceContext, nic: &mut NicResources, gap: ExtendedPsn) {
         if !self.loss.is_new_gap(gap) {
             return;
         }
@@ -216,7 +216,7 @@ impl Requester {
     }
 
     /// Sends everything from `from` on again. What is before it is under way still.
-    pub(super) fn rewind_to(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, from: ExtendedPsn) {
+    pub(super) fn rewind_to(&mut self, roce: &RoceContext, nic: &mut NicResources, from: ExtendedPsn) {
         if from > self.sequence.next() {
             return;
         }
@@ -229,14 +229,14 @@ impl Requester {
     }
 
     /// Goes back to the oldest packet.
-    pub(super) fn rewind(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(super) fn rewind(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         self.queue.go_back_to(0);
         self.fetches = 0;
         self.retry.watch_overdue(None);
         self.go_back_to(roce, nic, self.sequence.una());
     }
 
-    fn go_back_to(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, from: ExtendedPsn) {
+    fn go_back_to(&mut self, roce: &RoceContext, nic: &mut NicResources, from: ExtendedPsn) {
         self.sequence.go_back_to(from);
         self.loss.go_back_to(from, self.sequence.una());
         self.retry.forget_measured();
@@ -263,11 +263,7 @@ impl Requester {
     }
 
     /// Something is due.
-    pub(crate) fn handle_timeout(
-        &mut self,
-        roce: &RoceContext,
-        nic: &mut NicResources<'_>,
-    ) -> Result<(), Fatal> {
+    pub(crate) fn handle_timeout(&mut self, roce: &RoceContext, nic: &mut NicResources) -> Result<(), Fatal> {
         let due = self.retry.take_due(nic.now);
         if due.timeout {
             return self.time_out(roce, nic);
@@ -282,7 +278,7 @@ impl Requester {
     }
 
     /// The peer did not answer within the program's timeout.
-    fn time_out(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Result<(), Fatal> {
+    fn time_out(&mut self, roce: &RoceContext, nic: &mut NicResources) -> Result<(), Fatal> {
         self.retry.stop_waiting();
         if self.retry.is_peer_gone() {
             if roce.common.state == QpState::Sqd && self.is_drained() {
@@ -314,7 +310,7 @@ impl Requester {
     }
 
     /// Nothing was heard for longer than answers take. First an answer is provoked; if none comes, everything counts as lost.
-    fn on_silence(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    fn on_silence(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         self.retry.stop_expecting();
         if self.sequence.is_idle() || self.retry.is_quiet() {
             return;

@@ -249,7 +249,7 @@ impl Replies {
     pub(crate) fn emit(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         held: Option<&Reorder>,
         batch: &Batch,
         out: &mut [u8],
@@ -268,7 +268,7 @@ impl Replies {
     fn emit_front(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         held: Option<&Reorder>,
         batch: &Batch,
         out: &mut [u8],
@@ -395,7 +395,7 @@ fn held_len(held: Option<&Reorder>, syndrome: Syndrome) -> usize {
     }
 }
 
-fn count_refusal(nic: &mut NicResources<'_>, refusals: &mut Refusals, syndrome: Syndrome) {
+fn count_refusal(nic: &mut NicResources, refusals: &mut Refusals, syndrome: Syndrome) {
     match syndrome.kind() {
         AethKind::Nak(_) => {
             nic.counters.naks_sent += 1;

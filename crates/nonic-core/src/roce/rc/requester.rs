@@ -187,7 +187,7 @@ impl Requester {
     pub(crate) fn emit(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         batch: &Batch,
         out: &mut [u8],
     ) -> Emit {
@@ -241,7 +241,7 @@ impl Requester {
     }
 
     /// Runs the local operation at the cursor, once everything before it is complete.
-    fn run_local(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Emit {
+    fn run_local(&mut self, roce: &RoceContext, nic: &mut NicResources) -> Emit {
         if roce.common.state == QpState::Sqd {
             return Emit::Idle;
         }
@@ -258,7 +258,7 @@ impl Requester {
     fn emit_packet(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         index: u32,
         batch: &Batch,
         out: &mut [u8],
@@ -338,7 +338,7 @@ impl Requester {
     pub(super) fn local_fault(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         at: usize,
         status: Status,
     ) -> Emit {
@@ -349,7 +349,7 @@ impl Requester {
         Emit::Failed
     }
 
-    fn sent_packet(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, packet: &RequestPacket) {
+    fn sent_packet(&mut self, roce: &RoceContext, nic: &mut NicResources, packet: &RequestPacket) {
         if self.sequence.is_repeating() {
             self.count_repetition(nic);
         }
@@ -369,13 +369,13 @@ impl Requester {
         self.count_in_flight(roce, nic);
     }
 
-    pub(super) fn count_repetition(&mut self, nic: &mut NicResources<'_>) {
+    pub(super) fn count_repetition(&mut self, nic: &mut NicResources) {
         nic.counters.retransmitted_packets += 1;
         self.troubles.retransmitted_packets = self.troubles.retransmitted_packets.wrapping_add(1);
     }
 
     /// The front request is done.
-    pub(super) fn finish_front(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(super) fn finish_front(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         let messages = self.queue.front().map_or(0, RcRequest::messages);
         if self.queue.complete_front(&roce.common, nic, Status::Success) {
             self.msn = (self.msn + messages) & 0xff_ffff;
@@ -383,18 +383,18 @@ impl Requester {
     }
 
     /// Ends the front request with an error; the caller flushes the rest.
-    pub(super) fn fail_front(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, status: Status) {
+    pub(super) fn fail_front(&mut self, roce: &RoceContext, nic: &mut NicResources, status: Status) {
         self.queue.complete_front(&roce.common, nic, status);
     }
 
     /// Ends every queued request as flushed.
-    pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         self.queue.flush(&roce.common, nic);
         self.forget(roce, nic);
     }
 
     /// Drops everything without completions.
-    pub(crate) fn forget(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(crate) fn forget(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         self.queue.clear();
         self.retry.stop();
         self.loss.forget_gap();
@@ -403,7 +403,7 @@ impl Requester {
     }
 
     /// Tells the peer's window how much is under way.
-    pub(super) fn count_in_flight(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(super) fn count_in_flight(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         let in_flight = self.loss.counted(&self.sequence) * u64::from(roce.mtu);
         let cautious = self.is_cautious(roce);
         if let Some(peer) = roce.peer(nic) {

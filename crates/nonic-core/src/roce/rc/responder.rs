@@ -122,7 +122,7 @@ impl Responder {
     pub(crate) fn emit(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         batch: &Batch,
         out: &mut [u8],
     ) -> Emit {
@@ -134,7 +134,7 @@ impl Responder {
     pub(crate) fn handle(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
     ) -> Result<(), Fatal> {
         if packet.headers.bth.psn != self.expected.psn() {
@@ -149,12 +149,7 @@ impl Responder {
     }
 
     #[cold]
-    fn handle_out_of_sequence(
-        &mut self,
-        roce: &RoceContext,
-        nic: &mut NicResources<'_>,
-        packet: &Packet<'_>,
-    ) {
+    fn handle_out_of_sequence(&mut self, roce: &RoceContext, nic: &mut NicResources, packet: &Packet<'_>) {
         let psn = packet.headers.bth.psn;
         match u32::try_from(psn.distance_from(self.expected.psn())) {
             Ok(ahead) => self.handle_early(roce, nic, packet, ahead),
@@ -171,7 +166,7 @@ impl Responder {
     pub(super) fn handle_next(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
     ) -> Result<(), Fatal> {
         let psn = packet.headers.bth.psn;
@@ -210,7 +205,7 @@ impl Responder {
     fn execute(
         &mut self,
         roce: &RoceContext,
-        nic: &mut NicResources<'_>,
+        nic: &mut NicResources,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
         let operation = packet.headers.bth.opcode.operation();
@@ -296,7 +291,7 @@ impl Responder {
         self.expected = self.expected.next();
     }
 
-    fn handle_duplicate(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, packet: &Packet<'_>) {
+    fn handle_duplicate(&mut self, roce: &RoceContext, nic: &mut NicResources, packet: &Packet<'_>) {
         let psn = packet.headers.bth.psn;
         let operation = packet.headers.bth.opcode.operation();
         if operation.is_send() || operation.is_write() {
@@ -356,14 +351,14 @@ impl Responder {
     }
 
     /// Ends the receive in progress as flushed, on the way to the error state.
-    pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources) {
         self.execution.flush(roce, nic);
         self.drop_kept(nic);
         self.history = VecDeque::new();
     }
 
     /// Drops everything, answers included.
-    pub(crate) fn forget(&mut self, nic: &mut NicResources<'_>) {
+    pub(crate) fn forget(&mut self, nic: &mut NicResources) {
         self.drop_kept(nic);
         self.execution = Execution::default();
         self.history = VecDeque::new();

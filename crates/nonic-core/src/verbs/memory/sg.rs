@@ -54,6 +54,24 @@ pub(crate) enum SgFault {
 }
 
 impl Part {
+    /// An element with its key, unless it needs none or the key is wrong.
+    #[inline]
+    fn resolve(sge: &Sge, keys: &KeyTable, pd: PdId, qpn: Qpn) -> (Option<Part>, Option<Broken>) {
+        if sge.length == 0 {
+            return (None, None);
+        }
+        let &Sge { addr, length, lkey } = sge;
+        match keys.find(lkey, pd, qpn) {
+            // A window's key is for peers.
+            Ok(key) if key.is_window() => {
+                let error = KeyError::Rights;
+                (None, Some(Broken { lkey, error }))
+            }
+            Ok(key) => (Some(Part { key, addr, length }), None),
+            Err(error) => (None, Some(Broken { lkey, error })),
+        }
+    }
+
     /// Where in the key's region so many bytes are that begin at an offset, if the part is so long and the key permits the access now.
     #[inline]
     fn check(&self, offset: u64, length: usize, needed: Access) -> Result<usize, SgFault> {
@@ -67,47 +85,35 @@ impl Part {
     }
 }
 
-impl Broken {
-    fn of(sge: &Sge, error: KeyError) -> Option<Self> {
-        let lkey = sge.lkey;
-        Some(Broken { lkey, error })
-    }
-}
-
 impl SgList {
     /// Looks up the keys of `sges`. Elements of length zero need no key.
+    #[inline]
     pub fn resolve(sges: &[Sge], keys: &KeyTable, pd: PdId, qpn: Qpn) -> Self {
-        let (mut length, mut broken) = (0, None);
-        let mut parts = sges.iter().filter_map(|sge| {
-            length += u64::from(sge.length);
-            if sge.length == 0 {
-                return None;
-            }
-            let found = match keys.find(sge.lkey, pd, qpn) {
-                // A window's key is for peers.
-                Ok(key) if key.is_window() => Err(KeyError::Rights),
-                found => found,
-            };
-            match found {
-                Ok(key) => Some(Part {
-                    key,
-                    addr: sge.addr,
-                    length: sge.length,
-                }),
-                Err(error) => {
-                    broken = Broken::of(sge, error);
-                    None
+        match sges {
+            [only] => {
+                let (first, broken) = Part::resolve(only, keys, pd, qpn);
+                SgList {
+                    first,
+                    rest: Box::default(),
+                    length: u64::from(only.length),
+                    broken,
                 }
             }
+            _ => SgList::resolve_several(sges, keys, pd, qpn),
+        }
+    }
+
+    fn resolve_several(sges: &[Sge], keys: &KeyTable, pd: PdId, qpn: Qpn) -> Self {
+        let mut list = SgList::default();
+        let mut parts = sges.iter().filter_map(|sge| {
+            list.length += u64::from(sge.length);
+            let (part, broken) = Part::resolve(sge, keys, pd, qpn);
+            list.broken = broken.or(list.broken);
+            part
         });
         let first = parts.next();
         let rest = parts.collect();
-        SgList {
-            first,
-            rest,
-            length,
-            broken,
-        }
+        SgList { first, rest, ..list }
     }
 
     fn parts(&self) -> impl Iterator<Item = &Part> {
