@@ -276,9 +276,8 @@ impl Nic {
 
     /// Completions of a destroyed queue pair are not reported.
     fn forget_completions(&mut self, common: &QpContext) {
-        self.resources
-            .outbox
-            .retain(|pending| pending.completion.qpn != common.qpn);
+        let outbox = &mut self.resources.outbox;
+        outbox.retain(|pending| pending.completion.qpn != common.qpn);
         common.send_cq.purge(common.qpn);
         common.recv_cq.purge(common.qpn);
     }
