@@ -92,32 +92,41 @@ fn a_stopped_process_is_in_nobodys_way() {
     let cable = veth_pair(1500);
     let left = Place::here().in_namespace(&cable.left);
     let right = Place::here().in_namespace(&cable.right);
+    // Other programs may want the processors as well: how long is long, a server that is alone tells.
+    let alone = Server::start(&right, "perf", "10.77.0.2:0", &[]);
+    let usual = (0..3).map(|_| transfer(&left, &alone)).max().expect("three");
+    drop(alone);
     for stopped_first in [true, false] {
         let stopped = stopped_first.then(|| stopped_server(&right));
         let server = Server::start(&right, "perf", "10.77.0.2:0", &[]);
         let stopped = stopped.unwrap_or_else(|| stopped_server(&right));
         for _ in 0..5 {
-            let arguments = [
-                "perf",
-                &server.address,
-                "--json",
-                "--verify",
-                "--op",
-                "send",
-                "--iterations",
-                "2000",
-            ];
-            let begun = Stopwatch::new();
-            let found = support::run(&left, &arguments).json();
-            assert_eq!(found["runs"][0]["messages"], 2000, "{found}");
+            let took = transfer(&left, &server);
             assert!(
-                begun.elapsed() < Duration::from_secs(2),
-                "it took {:?}",
-                begun.elapsed()
+                took < 3 * usual + Duration::from_secs(1),
+                "it took {took:?} instead of {usual:?}"
             );
         }
         stopped.process.signal("CONT");
     }
+}
+
+/// How long a client takes for a transfer to a server.
+fn transfer(client: &Place, server: &Server) -> Duration {
+    let arguments = [
+        "perf",
+        &server.address,
+        "--json",
+        "--verify",
+        "--op",
+        "send",
+        "--iterations",
+        "500",
+    ];
+    let begun = Stopwatch::new();
+    let found = support::run(client, &arguments).json();
+    assert_eq!(found["runs"][0]["messages"], 500, "{found}");
+    begun.elapsed()
 }
 
 /// A server that listens, and then is stopped.

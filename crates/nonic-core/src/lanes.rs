@@ -35,6 +35,11 @@ pub trait Lanes: Send {
     /// for the answer. `tag` comes back with the answer, from memory that the reader cannot change.
     fn publish(&mut self, lane: LaneId, request: usize, tag: RecordTag);
 
+    /// Whether [`Lanes::take_answer`] may have one. Who polls asks this most of the time.
+    fn has_answer(&mut self) -> bool {
+        true
+    }
+
     /// The oldest record of a lane that its reader has given back, of whichever lane has one. It is forgotten with the next call.
     fn take_answer(&mut self) -> Option<Answered<'_>>;
 

@@ -3,7 +3,6 @@
 use crate::counters::Counters;
 use crate::direct::DirectAccess;
 use crate::lanes::Lanes;
-use crate::nic::NicConfig;
 use crate::record::{FailedRequest, QpEvent, Recorder};
 use crate::roce::rc::ReorderMemory;
 use crate::roce::window::PeerTable;
@@ -20,7 +19,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Everything a queue pair's code may touch besides the queue pair itself.
+/// Everything a queue pair's code may touch besides the queue pair itself. [`NicConfig`](crate::NicConfig) makes it.
 pub(crate) struct NicResources {
     /// When the call was made that is under way.
     pub(crate) now: Time,
@@ -52,28 +51,6 @@ pub(crate) struct NicResources {
 }
 
 impl NicResources {
-    pub(crate) fn new(config: &NicConfig, keys: Arc<KeyTable>) -> Self {
-        NicResources {
-            now: Time::ZERO,
-            keys,
-            outbox: Vec::new(),
-            events: VecDeque::new(),
-            counters: Counters::default(),
-            peers: PeerTable::default(),
-            reorder: ReorderMemory::new(config.reorder),
-            endpoints: Vec::new(),
-            xrc: XrcTable::default(),
-            recorder: Recorder::default(),
-            direct: None,
-            lanes: None,
-            record_piece: config.record_piece,
-            direct_piece: config.direct_piece,
-            direct_worth: config.direct_worth,
-            pull_worth: config.pull_worth,
-            missing_receives: None,
-        }
-    }
-
     /// For a call that was made at this time.
     #[inline]
     pub(crate) fn at(&mut self, now: Time) -> &mut Self {

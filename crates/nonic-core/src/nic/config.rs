@@ -1,14 +1,20 @@
 //! Limits of a NIC, and the parameters that queue pairs are created from.
 
+use crate::counters::Counters;
 use crate::iwarp::IwarpConfig;
 use crate::queue_pair::{AckTimeout, PathMtu, QpCapacity, QpContext, QpState, RnrTimer, Traffic};
+use crate::record::Recorder;
+use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
-use crate::roce::rc::ReorderConfig;
-use crate::roce::window::WindowConfig;
+use crate::roce::rc::{ReorderConfig, ReorderMemory};
+use crate::roce::window::{PeerTable, WindowConfig};
+use crate::roce::xrc::XrcTable;
+use crate::time::Time;
 use crate::verbs::cq::CompletionQueue;
-use crate::verbs::memory::{Access, PdId};
+use crate::verbs::memory::{Access, KeyTable, PdId};
 use crate::verbs::rq::ReceiveQueue;
 use nonic_wire::{Flow, Psn, Qpn, ROCE_PORT, Service};
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -64,6 +70,31 @@ impl Default for NicConfig {
             pull_worth: 32 << 10,
             record_piece: 16 << 10,
             iwarp: IwarpConfig::default(),
+        }
+    }
+}
+
+impl NicConfig {
+    /// What the queue pairs of a NIC share, with these keys.
+    pub(super) fn resources(&self, keys: Arc<KeyTable>) -> NicResources {
+        NicResources {
+            now: Time::ZERO,
+            keys,
+            outbox: Vec::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            peers: PeerTable::default(),
+            reorder: ReorderMemory::new(self.reorder),
+            endpoints: Vec::new(),
+            xrc: XrcTable::default(),
+            recorder: Recorder::default(),
+            direct: None,
+            lanes: None,
+            record_piece: self.record_piece,
+            direct_piece: self.direct_piece,
+            direct_worth: self.direct_worth,
+            pull_worth: self.pull_worth,
+            missing_receives: None,
         }
     }
 }

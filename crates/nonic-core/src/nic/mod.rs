@@ -112,7 +112,7 @@ impl Nic {
     /// A NIC without addresses and queue pairs.
     pub fn new(config: NicConfig, keys: Arc<KeyTable>, entropy: Box<dyn Entropy>) -> Self {
         Nic {
-            resources: NicResources::new(&config, keys),
+            resources: config.resources(keys),
             config,
             entropy,
             batch_limits: Vec::new(),

@@ -69,7 +69,16 @@ impl Nic {
     }
 
     /// Takes the answers that have come through lanes of ours; how many. Ordinary ones need no clock, and `recent` may be old.
+    #[inline]
     pub fn handle_answers(&mut self, recent: Time, clock: &dyn Fn() -> Time) -> usize {
+        let lanes = self.resources.lanes.as_mut();
+        match lanes.is_some_and(|lanes| lanes.has_answer()) {
+            true => self.take_answers(recent, clock),
+            false => 0,
+        }
+    }
+
+    fn take_answers(&mut self, recent: Time, clock: &dyn Fn() -> Time) -> usize {
         // Queue pairs write nothing while they take answers.
         let Some(mut lanes) = self.resources.lanes.take() else {
             return 0;

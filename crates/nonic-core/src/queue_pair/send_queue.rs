@@ -47,6 +47,7 @@ impl<R: Queued> SendQueue<R> {
         self.requests.is_empty()
     }
 
+    #[inline]
     pub(crate) fn push(&mut self, request: R) {
         if self.requests.capacity() == 0 {
             // Programs with very many queue pairs have one request under way on most: the next ones make room for more.

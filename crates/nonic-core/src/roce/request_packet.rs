@@ -10,6 +10,7 @@ use nonic_wire::{
 };
 
 /// How many packets a request takes, or its answer if it is a READ; none for local operations.
+#[inline]
 pub(crate) fn packets_of(wqe: &SendWqe, mtu: u32) -> u32 {
     match wqe.op {
         op if op.is_local() => 0,

@@ -10,10 +10,12 @@ use std::time::Duration;
 const QUIET_SOURCE_INTERVAL: u32 = 128;
 /// While records come through lanes, sockets are looked at this often, and quiet sources this often.
 const SOCKET_PERIOD: Duration = Duration::from_micros(20);
+const QUIET_SOURCE_PERIOD: Duration = Duration::from_millis(1);
 /// The same for sockets that had nothing the last time, while lanes are busy: each such look delays a message. With the shorter period,
-/// one round trip of 64 B in six met a look at one side or the other.
+/// one round trip of 64 B in six met a look at one side or the other. The longer a socket has been silent, the less often it is looked
+/// at: what comes after a silence waits for a sixteenth of that at most.
 const SILENT_SOCKET_PERIOD: Duration = Duration::from_micros(160);
-const QUIET_SOURCE_PERIOD: Duration = Duration::from_micros(500);
+const LONGEST_SOCKET_PERIOD: Duration = Duration::from_micros(640);
 
 /// A source: the link, and its place among the link's.
 pub(super) type Source = (usize, usize);
@@ -28,8 +30,9 @@ pub(super) struct SourceSchedule {
     /// Whether records came since this was asked last, and packets when sockets were looked at last.
     lanes_were_busy: bool,
     sockets_were_busy: bool,
-    /// When sockets were looked at, and when all sources are to be, while that is so.
+    /// When sockets were looked at, when they had packets, and when all sources are to be looked at, while that is so.
     sockets_looked: Time,
+    sockets_heard: Time,
     quiet_due: Time,
     /// How often the shard looked; wraps.
     looks: u32,
@@ -46,6 +49,7 @@ impl SourceSchedule {
             lanes_were_busy: false,
             sockets_were_busy: false,
             sockets_looked: Time::ZERO,
+            sockets_heard: Time::ZERO,
             quiet_due: Time::ZERO,
             looks: 0,
             links_due: None,
@@ -93,8 +97,11 @@ impl SourceSchedule {
 
     /// Whether the socket that was busy last is to be looked at. If so, it is taken to be.
     pub(super) fn take_socket_turn(&mut self, now: Time, full: bool) -> bool {
+        if self.sockets_were_busy {
+            self.sockets_heard = now;
+        }
         let period = match std::mem::take(&mut self.lanes_were_busy) && !self.sockets_were_busy {
-            true => SILENT_SOCKET_PERIOD,
+            true => (now.since(self.sockets_heard) / 16).clamp(SILENT_SOCKET_PERIOD, LONGEST_SOCKET_PERIOD),
             false => SOCKET_PERIOD,
         };
         let due = !self.on_lanes || full || now >= self.sockets_looked + period;
@@ -153,10 +160,11 @@ mod tests {
 
     const SOURCE: Source = (0, 0);
 
-    /// A schedule on lanes whose sockets were looked at a moment ago.
+    /// A schedule on lanes whose sockets had packets a moment ago, and nothing when they were looked at since.
     fn on_lanes() -> (SourceSchedule, Time) {
         let mut schedule = SourceSchedule::new();
         let now = Time::ZERO + Duration::from_secs(1);
+        schedule.came_from(SOURCE);
         schedule.used_lanes();
         assert!(schedule.take_socket_turn(now, true));
         (schedule, now)
@@ -174,6 +182,24 @@ mod tests {
         }
         schedule.used_lanes();
         assert!(schedule.take_socket_turn(now + SILENT_SOCKET_PERIOD, false));
+    }
+
+    #[test]
+    fn what_comes_after_a_silence_waits_for_a_sixteenth_of_it() {
+        let (mut schedule, heard) = on_lanes();
+        let mut looks = Vec::new();
+        for at in (0..100_000).step_by(10) {
+            schedule.used_lanes();
+            if schedule.take_socket_turn(heard + Duration::from_micros(at), false) {
+                looks.push(at);
+            }
+        }
+        assert!(
+            looks
+                .windows(2)
+                .all(|two| two[1] - two[0] <= (two[1] / 16).clamp(160, 640) + 10)
+        );
+        assert!(looks.len() < 250, "{}", looks.len());
     }
 
     #[test]

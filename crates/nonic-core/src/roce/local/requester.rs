@@ -80,6 +80,7 @@ struct RecordRequest {
 
 impl RecordRequest {
     /// Of records that carry their bytes.
+    #[inline]
     fn new(wqe: SendWqe, piece: u32) -> Self {
         let records = packets_of(&wqe, piece);
         RecordRequest {
@@ -168,6 +169,7 @@ impl RecordRequester {
     }
 
     /// Queues a request.
+    #[inline]
     pub(crate) fn post(&mut self, wqe: SendWqe) {
         self.queue.push(RecordRequest::new(wqe, self.piece));
     }

@@ -151,12 +151,6 @@ impl RecordWriter {
         &self.shared.memory
     }
 
-    /// Whether answers are waited for.
-    #[inline]
-    pub(crate) fn has_under_way(&self) -> bool {
-        !self.under_way.is_empty()
-    }
-
     /// Room for a record of so many bytes, if there is any.
     #[inline]
     pub(crate) fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {

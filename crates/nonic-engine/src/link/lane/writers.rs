@@ -136,12 +136,14 @@ impl Lanes for RecordLanes {
     }
 
     #[inline]
+    fn has_answer(&mut self) -> bool {
+        self.lanes.iter_mut().any(|lane| lane.writer.has_answer())
+    }
+
+    #[inline]
     fn take_answer(&mut self) -> Option<Answered<'_>> {
-        let answered = |lane: &mut RecordLane| lane.writer.has_under_way() && lane.writer.has_answer();
-        let lane = self
-            .lanes
-            .iter_mut()
-            .find_map(|lane| answered(lane).then_some(lane))?;
+        let mut lanes = self.lanes.iter_mut();
+        let lane = lanes.find_map(|lane| lane.writer.has_answer().then_some(lane))?;
         lane.writer.take_answer()
     }
 
