@@ -8,6 +8,7 @@
 //! Read first: [`rows`] (what is compared, and what must show), [`probe`] (the subjects), [`measure`] (how), [`bare_loops`]
 //! (the yardsticks).
 
+mod before;
 mod curves;
 mod guest;
 pub(crate) mod machine;
@@ -23,6 +24,7 @@ mod watched;
 
 use crate::dist;
 use anyhow::{Context, Result, ensure};
+use before::Builds;
 use machine::Machine;
 use measure::{Absence, Bench};
 use report::Report;
@@ -64,6 +66,9 @@ pub(crate) struct Options {
     /// What it costs to be watched: only perftest, with `nonic top` running and without it
     #[arg(long, conflicts_with_all = ["report", "guest", "only", "json"])]
     watched: bool,
+    /// Only nonic, and beside it another build's folder, as made by `dist`: whether a change made anything slower
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["report", "guest", "watched"])]
+    before: Option<PathBuf>,
     /// Also beside Linux's rxe, in a guest: minutes more
     #[arg(long)]
     guest: bool,
@@ -89,13 +94,29 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let machine = Machine::with_dist(&dist.root, options.dist.is_current().then(commit).flatten());
     let whole = Duration::try_from_secs_f64(options.minutes * 60.0).context("not a number of minutes")?;
+    let wanted = if options.quick { 1 } else { options.rounds };
+    if let Some(before) = &options.before {
+        let before = Bench {
+            nonic: std::path::absolute(before)?.join("bin/nonic"),
+            ..bench
+        };
+        let mut builds = Builds::new(&comparisons);
+        let rounds = repeat(wanted, began + whole, |round| {
+            builds.measure_round(&before, &bench, round)
+        });
+        if options.json {
+            println!("{:#}", builds.json(rounds));
+        } else {
+            print!("{}", builds.text());
+        }
+        return Ok(());
+    }
     // Plots take longer for a round, and less depends on them.
     let for_tables = if options.report.is_some() {
         whole * 6 / 10
     } else {
         whole
     };
-    let wanted = if options.quick { 1 } else { options.rounds };
     let mut found = Found::default();
     let rounds = repeat(wanted, began + for_tables, |round| {
         measure_round(&bench, &comparisons, round, &mut found);

@@ -101,6 +101,15 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
+    /// Whether what it measures is nonic.
+    pub(crate) fn is_nonic(self) -> bool {
+        match self {
+            Subject::Perftest { .. } | Subject::NonicPerf { .. } | Subject::Iwarp { .. } => true,
+            Subject::Ucx { transport, .. } | Subject::Libfabric(transport) => transport == Transport::Verbs,
+            Subject::Bare(_) => false,
+        }
+    }
+
     /// The file without which it cannot be measured, and the Debian package that has it.
     pub(crate) fn needs(self) -> Option<(String, &'static str)> {
         match self {
