@@ -486,7 +486,7 @@ impl World {
             sges: &[sge],
         };
         let posted = if index == TARGET {
-            self.srq.post(&request, &self.keys).is_ok()
+            self.srq.post(&request).is_ok()
         } else {
             self.nic.post_recv(side.qpn, &request).is_ok()
         };

@@ -15,7 +15,7 @@
 //! Nothing here touches memory but [`PublishedKey::execute`], which is for simulated hosts. When the core asks, and why
 //! nothing is executed twice or out of order, is in `roce::local::direct`.
 
-use crate::verbs::memory::{Access, Key, PdId, Region, SgFault, SgList};
+use crate::verbs::memory::{Access, Key, Keys, PdId, Region, SgFault, SgList};
 use nonic_wire::{Psn, Qpn};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -234,7 +234,7 @@ pub struct LocalBytes<'a> {
 /// The memory of a request or of a receive.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum LocalMemory<'a> {
-    List(&'a SgList),
+    List(&'a SgList, &'a Keys),
     Inline(&'a [u8]),
 }
 
@@ -242,7 +242,7 @@ impl LocalMemory<'_> {
     #[inline]
     pub(crate) fn gather(&self, offset: u64, out: &mut [u8]) -> Result<(), SgFault> {
         match self {
-            LocalMemory::List(list) => list.gather(offset, out),
+            LocalMemory::List(list, keys) => list.gather(keys, offset, out),
             LocalMemory::Inline(bytes) => {
                 let start = offset as usize;
                 out.copy_from_slice(bytes.get(start..start + out.len()).ok_or(SgFault::Length)?);
@@ -254,14 +254,14 @@ impl LocalMemory<'_> {
     #[inline]
     pub(crate) fn scatter(&self, offset: u64, data: &[u8]) -> Result<(), SgFault> {
         match self {
-            LocalMemory::List(list) => list.scatter(offset, data),
+            LocalMemory::List(list, keys) => list.scatter(keys, offset, data),
             // Posting refuses inline fetches.
             LocalMemory::Inline(_) => Err(SgFault::Length),
         }
     }
 }
 
-impl<'a> LocalBytes<'a> {
+impl LocalBytes<'_> {
     /// How many bytes.
     pub fn len(&self) -> usize {
         self.length as usize
@@ -275,12 +275,12 @@ impl<'a> LocalBytes<'a> {
     /// Visits its contiguous parts, in order. Returns whether the keys permit the operation at this moment: a READ
     /// writes here. If not, parts before the one that does not may have been visited.
     #[inline]
-    pub fn parts(&self, operation: DirectOperation, mut visit: impl FnMut(LocalPart<'a>)) -> bool {
+    pub fn parts(&self, operation: DirectOperation, mut visit: impl FnMut(LocalPart<'_>)) -> bool {
         match self.memory {
-            LocalMemory::List(list) => list
+            LocalMemory::List(list, keys) => list
                 .walk(
-                    self.offset,
-                    self.len(),
+                    keys,
+                    (self.offset, self.len()),
                     operation.needs_here(),
                     |key, offset, length| {
                         visit(LocalPart::Memory {

@@ -30,6 +30,7 @@ mod entropy;
 pub mod iwarp;
 mod lanes;
 mod nic;
+mod outbox;
 mod placement;
 mod queue_pair;
 pub mod record;

@@ -3,6 +3,7 @@
 use crate::counters::Counters;
 use crate::direct::DirectAccess;
 use crate::lanes::Lanes;
+use crate::outbox::Outbox;
 use crate::record::{FailedRequest, QpEvent, Recorder};
 use crate::roce::rc::ReorderMemory;
 use crate::roce::window::PeerTable;
@@ -11,8 +12,8 @@ use crate::shortage::Shortage;
 use crate::time::Time;
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::event::Event;
-use crate::verbs::memory::KeyTable;
-use crate::verbs::rq::{ReceiveQueue, RecvWqe};
+use crate::verbs::memory::Keys;
+use crate::verbs::rq::{ReceiveQueue, Receives, RecvWqe, SrqId};
 use crate::verbs::work::{Completion, Status};
 use nonic_wire::Qpn;
 use std::collections::VecDeque;
@@ -23,8 +24,8 @@ use std::sync::Arc;
 pub(crate) struct NicResources {
     /// When the call was made that is under way.
     pub(crate) now: Time,
-    pub(crate) keys: Arc<KeyTable>,
-    pub(crate) outbox: Vec<Pending>,
+    pub(crate) keys: Keys,
+    pub(crate) outbox: Outbox,
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: Counters,
     pub(crate) peers: PeerTable,
@@ -64,15 +65,29 @@ impl NicResources {
         self.recorder.record(self.now, qpn, event);
     }
 
-    /// Takes the next receive of a queue, reporting an SRQ's limit.
+    /// Takes the next receive of a queue pair, reporting an SRQ's limit.
     #[inline]
-    pub(crate) fn take_recv(&mut self, rq: &ReceiveQueue) -> Option<RecvWqe> {
+    pub(crate) fn take_recv(&mut self, rq: &Receives) -> Option<RecvWqe> {
+        self.receive(rq.srq_id(), || rq.take())
+    }
+
+    /// The same for an SRQ.
+    pub(crate) fn take_shared_recv(&mut self, rq: &ReceiveQueue) -> Option<RecvWqe> {
+        self.receive(Some(rq.id()), || rq.take())
+    }
+
+    #[inline]
+    fn receive(
+        &mut self,
+        srq: Option<SrqId>,
+        take: impl FnOnce() -> Option<(RecvWqe, bool)>,
+    ) -> Option<RecvWqe> {
         let missing = self.missing_receives.as_mut();
         if missing.is_some_and(|missing| missing.strikes()) {
             return None;
         }
-        let (wqe, below_limit) = rq.take()?;
-        if let (true, Some(srq)) = (below_limit, rq.srq_id()) {
+        let (wqe, below_limit) = take()?;
+        if let (true, Some(srq)) = (below_limit, srq) {
             self.events.push_back(Event::SrqLimit(srq));
         }
         Some(wqe)
@@ -86,11 +101,7 @@ impl NicResources {
             self.record_failed_recv(&received.completion);
         }
         let wakes = received.solicited || failed;
-        self.outbox.push(Pending {
-            cq: Arc::clone(cq),
-            completion: received.completion,
-            wakes,
-        });
+        self.outbox.add(cq, received.completion, wakes);
     }
 
     #[cold]
@@ -116,14 +127,6 @@ pub struct Endpoint {
     pub ip: IpAddr,
     /// The UDP port packets leave from.
     pub port: u16,
-}
-
-/// A completion that waits for the packets it depends on to leave.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    pub(crate) cq: Arc<CompletionQueue>,
-    pub(crate) completion: Completion,
-    pub(crate) wakes: bool,
 }
 
 /// A receive about to be reported.

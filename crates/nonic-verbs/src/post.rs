@@ -118,14 +118,33 @@ unsafe fn with_request(
         return post(&request(Data::Sges(&[])));
     }
     if wr.send_flags & IBV_SEND_INLINE != 0 && !op.fetches() {
-        let mut bytes = Bytes::new();
-        for sge in list {
-            // SAFETY: inline data is any memory of the program.
-            unsafe { append(qp, &mut bytes, sge.addr, sge.length as usize) }?;
-        }
-        return post(&request(Data::Inline(&bytes)));
+        let mut gathered = Bytes::new();
+        // SAFETY: inline data is any memory of the program.
+        let bytes = unsafe { inline_bytes(qp, list, &mut gathered) }?;
+        return post(&request(Data::Inline(bytes)));
     }
     post(&request(Data::Sges(list)))
+}
+
+/// The bytes of a list: where they are, or gathered if they are in several places.
+///
+/// # Safety
+///
+/// The list's memory is readable, for as long as its bytes are used.
+unsafe fn inline_bytes<'a>(qp: &Qp, list: &[Sge], gathered: &'a mut Bytes) -> Result<&'a [u8], Errno> {
+    if let [only] = list {
+        if only.length == 0 {
+            return Ok(&[]);
+        }
+        let from = std::ptr::with_exposed_provenance::<u8>(only.addr as usize);
+        // SAFETY: the caller's promise.
+        return Ok(unsafe { std::slice::from_raw_parts(from, only.length as usize) });
+    }
+    for sge in list {
+        // SAFETY: the caller's promise.
+        unsafe { append(qp, gathered, sge.addr, sge.length as usize) }?;
+    }
+    Ok(gathered)
 }
 
 /// Adds a piece of the program's memory to inline data, up to what the queue pair was created for.
@@ -352,12 +371,11 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
         Ok(srq) => srq,
         Err(errno) => return report("ibv_post_srq_recv", Err(errno), first, bad),
     };
-    let keys = srq.device.keys();
     let mut current = first;
     let mut post_all = || {
         // SAFETY: the program's list: each element valid, the last one's `next` NULL.
         while let Some(wr) = unsafe { current.as_ref() } {
-            let post = |request: &RecvRequest<'_>| srq.queue.post(request, keys).map_err(errors::of_receive);
+            let post = |request: &RecvRequest<'_>| srq.queue.post(request).map_err(errors::of_receive);
             // SAFETY: the element's own list is as valid as itself.
             unsafe { with_receive(wr, post) }?;
             current = wr.next;

@@ -44,7 +44,7 @@ unsafe impl Object for Srq {
 
 impl Srq {
     fn id(&self) -> SrqId {
-        self.queue.srq_id().expect("made as a shared queue")
+        self.queue.id()
     }
 }
 

@@ -64,9 +64,8 @@ impl SharedReceiveQueue {
     /// Posts a receive; refused, it gives the buffers back.
     #[doc(alias = "ibv_post_srq_recv")]
     pub fn recv(&self, id: u64, buffers: impl Into<Buffers>) -> Result<(), Refused> {
-        let keys = self.domain.device.engine.keys();
         post_receive(&self.queue, self.work_queue, id, buffers.into(), |request| {
-            self.srq.post(request, keys).map_err(Into::into)
+            self.srq.post(request).map_err(Into::into)
         })
         .inspect(|()| self.domain.device.engine.receives_posted())
     }

@@ -2,7 +2,7 @@
 
 use super::outstanding::{Answer, Outstanding};
 use super::requester::Requester;
-use crate::verbs::memory::SgFault;
+use crate::verbs::memory::{Keys, SgFault};
 use nonic_wire::iwarp::Tagged;
 
 /// What is wrong with an answer.
@@ -20,7 +20,12 @@ pub(super) enum BadAnswer {
 
 impl Requester {
     /// Takes a segment of a READ's answer.
-    pub(super) fn handle_read_response(&mut self, to: &Tagged, payload: &[u8]) -> Result<(), BadAnswer> {
+    pub(super) fn handle_read_response(
+        &mut self,
+        keys: &Keys,
+        to: &Tagged,
+        payload: &[u8],
+    ) -> Result<(), BadAnswer> {
         let Some(Outstanding { number, answer, .. }) = self.outstanding.front_mut() else {
             return Err(BadAnswer::Unexpected);
         };
@@ -48,7 +53,7 @@ impl Requester {
         *received += payload.len() as u32;
         let number = *number;
         if let (Some(number), false) = (number, payload.is_empty()) {
-            if self.scatter(number, offset, payload).is_err() {
+            if self.scatter(keys, number, offset, payload).is_err() {
                 return Err(BadAnswer::Local(number));
             }
         }
@@ -61,6 +66,7 @@ impl Requester {
     /// Takes the answer to an atomic.
     pub(super) fn handle_atomic_response(
         &mut self,
+        keys: &Keys,
         msn: u32,
         request_id: u32,
         original: u64,
@@ -76,7 +82,7 @@ impl Requester {
         }
         self.atomic_msn = msn.wrapping_add(1);
         if let Some(number) = number {
-            if self.scatter(number, 0, &original.to_ne_bytes()).is_err() {
+            if self.scatter(keys, number, 0, &original.to_ne_bytes()).is_err() {
                 return Err(BadAnswer::Local(number));
             }
         }
@@ -85,9 +91,9 @@ impl Requester {
     }
 
     /// Places a part of the answer to a request.
-    fn scatter(&self, number: u64, offset: u64, bytes: &[u8]) -> Result<(), SgFault> {
+    fn scatter(&self, keys: &Keys, number: u64, offset: u64, bytes: &[u8]) -> Result<(), SgFault> {
         match self.queue.get((number - self.front) as usize) {
-            Some(request) => request.wqe.payload.scatter(offset, bytes),
+            Some(request) => request.wqe.payload.scatter(keys, offset, bytes),
             None => Ok(()),
         }
     }

@@ -4,9 +4,9 @@
 //! only way with CRCs (the bytes sent must be the bytes that the CRC was made of) and with markers. [`GatherFrame`]
 //! copies headers only and names the memory that payload is to be sent from.
 
+use crate::direct::{LocalBytes, LocalMemory};
 use crate::placement::{OutboundRead, Refused};
 use crate::verbs::memory::{Access, Region, SgFault};
-use crate::verbs::wqe::Payload;
 use nonic_wire::iwarp::fpdu::{CRC_LEN, FpduHead, Trailer, fpdu_len, mulpdu, pad_len};
 use nonic_wire::iwarp::{Crc32c, Framer, Framing, Header, markers};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) trait Frame {
     fn begin(&mut self, header: &Header, payload: usize) -> bool;
 
     /// The payload comes from a request's memory.
-    fn payload(&mut self, payload: &Payload, offset: u64, length: usize) -> Result<(), SgFault>;
+    fn payload(&mut self, payload: LocalBytes<'_>) -> Result<(), SgFault>;
 
     /// The payload comes from memory that a peer reads.
     fn read(&mut self, read: &mut OutboundRead, length: usize) -> Result<(), Refused>;
@@ -96,8 +96,8 @@ impl Frame for BufferFrame<'_> {
         true
     }
 
-    fn payload(&mut self, payload: &Payload, offset: u64, length: usize) -> Result<(), SgFault> {
-        payload.gather(offset, self.take(length))
+    fn payload(&mut self, payload: LocalBytes<'_>) -> Result<(), SgFault> {
+        payload.memory.gather(payload.offset, self.take(payload.len()))
     }
 
     fn read(&mut self, read: &mut OutboundRead, length: usize) -> Result<(), Refused> {
@@ -200,21 +200,22 @@ impl Frame for GatherFrame<'_> {
         true
     }
 
-    fn payload(&mut self, payload: &Payload, offset: u64, length: usize) -> Result<(), SgFault> {
-        match payload {
-            Payload::Memory(list) if length >= WORTH_A_PIECE => {
+    fn payload(&mut self, payload: LocalBytes<'_>) -> Result<(), SgFault> {
+        let (offset, length) = (payload.offset, payload.len());
+        match payload.memory {
+            LocalMemory::List(list, keys) if length >= WORTH_A_PIECE => {
                 let parts = &mut self.parts;
-                list.walk(offset, length, Access::empty(), |key, at, length| {
+                list.walk(keys, (offset, length), Access::empty(), |key, at, length| {
                     parts.push((key.share_region(), at, length));
                     Ok(())
                 })?;
                 if parts.len() > MAX_PIECES {
                     parts.clear();
-                    return payload.gather(offset, self.copied(length));
+                    return list.gather(keys, offset, self.copied(length));
                 }
                 Ok(())
             }
-            _ => payload.gather(offset, self.copied(length)),
+            memory => memory.gather(offset, self.copied(length)),
         }
     }
 

@@ -64,7 +64,7 @@ impl Halves {
             }
             Header::ReadResponse(to) => {
                 self.responder.continue_tagged(Opcode::ReadResponse, to.last)?;
-                let answer = self.requester.handle_read_response(&to, payload);
+                let answer = self.requester.handle_read_response(&nic.keys, &to, payload);
                 answer.map_err(|bad| refuse_answer(bad, Code::DDP_TAGGED_INVALID_STAG))?;
                 self.requester.complete(common, nic, self.taken);
                 Handled::Done
@@ -84,7 +84,9 @@ impl Halves {
                 request_id,
                 original,
             } => {
-                let answer = self.requester.handle_atomic_response(msn, request_id, original);
+                let answer = self
+                    .requester
+                    .handle_atomic_response(&nic.keys, msn, request_id, original);
                 answer.map_err(|bad| refuse_answer(bad, Code::DDP_UNTAGGED_NO_BUFFER))?;
                 self.requester.complete(common, nic, self.taken);
                 Handled::Done

@@ -24,7 +24,7 @@ impl IwarpQueuePair {
             return Err(PostError::SendQueueFull);
         }
         self.check(request, flushes)?;
-        let wqe = self.common.wqe(&nic.keys, request);
+        let wqe = self.common.wqe(request);
         match &mut self.connected {
             Some(connected) if !flushes => connected.halves.requester.post(wqe),
             _ => self.common.complete_send(nic, &wqe, Status::Flushed),
@@ -71,13 +71,11 @@ impl IwarpQueuePair {
         nic: &mut NicResources,
         request: &RecvRequest<'_>,
     ) -> Result<(), PostError> {
-        if self.common.rq.srq_id().is_some() {
-            return Err(PostError::SharedReceiveQueue);
-        }
         if self.common.state == QpState::Reset {
             return Err(PostError::State(QpState::Reset));
         }
-        self.common.rq.post_as(request, &nic.keys, self.common.qpn)?;
+        let posted = self.common.rq.post(request);
+        posted.ok_or(PostError::SharedReceiveQueue)??;
         match self.common.state {
             QpState::Error | QpState::Sqe => self.flush_receives(nic),
             _ => self.wake_blocked(),

@@ -12,9 +12,10 @@
 
 use super::frame::Frame;
 use super::outstanding::{Answer, Outstanding};
+use crate::direct::LocalBytes;
 use crate::queue_pair::{QpContext, Queued, SendQueue};
 use crate::resources::NicResources;
-use crate::verbs::memory::Access;
+use crate::verbs::memory::{Access, Keys};
 use crate::verbs::work::{RemoteAddress, SendFlags, SendOp, Status};
 use crate::verbs::wqe::SendWqe;
 use nonic_wire::iwarp::{AtomicRequest, DdpHeader, Header, ReadRequest, SendKind, Tagged};
@@ -122,7 +123,7 @@ impl Requester {
     }
 
     /// What to return in place of the first segment of a request, if it cannot start.
-    fn keeps_from_starting(&self, request: &Request) -> Option<Written> {
+    fn keeps_from_starting(&self, keys: &Keys, request: &Request) -> Option<Written> {
         if !self.may_start(&request.wqe) {
             return Some(Written::Idle);
         }
@@ -133,7 +134,7 @@ impl Requester {
         request
             .wqe
             .payload
-            .check(needed)
+            .check(keys, needed)
             .is_err()
             .then_some(match self.queue.cursor() {
                 0 => Written::Failed(Status::LocalProtection),
@@ -157,22 +158,22 @@ impl Requester {
             return self.run_local(common, nic);
         }
         if !self.is_within_message() {
-            if let Some(instead) = self.keeps_from_starting(request) {
+            if let Some(instead) = self.keeps_from_starting(&nic.keys, request) {
                 return instead;
             }
         }
         let length = request.wqe.length;
         let number = Some(self.current());
         let written = match op {
-            SendOp::Send | SendOp::SendWithInvalidate(_) => self.write_send(op, frame),
-            SendOp::Write(remote) => self.write_write(remote, frame),
+            SendOp::Send | SendOp::SendWithInvalidate(_) => self.write_send(&nic.keys, op, frame),
+            SendOp::Write(remote) => self.write_write(&nic.keys, remote, frame),
             // Without bytes the immediate goes alone, as RFC 7306 §6 allows, unless it would be taken for that of another WRITE.
             SendOp::WriteWithImmediate(_, immediate)
                 if self.immediate_due || (length == 0 && !self.follows_write) =>
             {
                 self.write_immediate(immediate, frame)
             }
-            SendOp::WriteWithImmediate(remote, _) => match self.write_write(remote, frame) {
+            SendOp::WriteWithImmediate(remote, _) => match self.write_write(&nic.keys, remote, frame) {
                 Written::Last => {
                     self.immediate_due = true;
                     Written::Segment
@@ -235,7 +236,7 @@ impl Requester {
         }
     }
 
-    fn write_send(&mut self, op: SendOp, frame: &mut impl Frame) -> Written {
+    fn write_send(&mut self, keys: &Keys, op: SendOp, frame: &mut impl Frame) -> Written {
         let wqe = &self.being_written().wqe;
         let kind = SendKind {
             solicited: wqe.flags.contains(SendFlags::SOLICITED),
@@ -251,17 +252,17 @@ impl Requester {
             mo: self.offset,
             last,
         };
-        self.write_payload(&header, length, last, frame)
+        self.write_payload(keys, &header, (length, last), frame)
     }
 
-    fn write_write(&mut self, remote: RemoteAddress, frame: &mut impl Frame) -> Written {
+    fn write_write(&mut self, keys: &Keys, remote: RemoteAddress, frame: &mut impl Frame) -> Written {
         let (length, last) = self.cut(frame.max_ulpdu(), DdpHeader::TAGGED_LEN);
         let header = Header::Write(Tagged {
             last,
             stag: remote.rkey,
             to: remote.va.wrapping_add(u64::from(self.offset)),
         });
-        self.write_payload(&header, length, last, frame)
+        self.write_payload(keys, &header, (length, last), frame)
     }
 
     /// The request whose segments are being written.
@@ -277,15 +278,22 @@ impl Requester {
         (length, length == left)
     }
 
-    fn write_payload(&mut self, header: &Header, length: u32, last: bool, frame: &mut impl Frame) -> Written {
+    fn write_payload(
+        &mut self,
+        keys: &Keys,
+        header: &Header,
+        (length, last): (u32, bool),
+        frame: &mut impl Frame,
+    ) -> Written {
         if !frame.begin(header, length as usize) {
             return Written::NoRoom;
         }
-        let wqe = &self.being_written().wqe;
-        if frame
-            .payload(&wqe.payload, u64::from(self.offset), length as usize)
-            .is_err()
-        {
+        let payload = LocalBytes {
+            memory: self.being_written().wqe.payload.memory(keys),
+            offset: u64::from(self.offset),
+            length,
+        };
+        if frame.payload(payload).is_err() {
             return Written::Failed(Status::LocalProtection);
         }
         self.offset += length;

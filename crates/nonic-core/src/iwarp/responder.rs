@@ -151,7 +151,7 @@ impl Responder {
             }
         };
         self.written = 0;
-        if let Err(misplaced) = inbound.message.place(payload) {
+        if let Err(misplaced) = inbound.message.place(&nic.keys, payload) {
             let fault = match misplaced {
                 Misplaced::TooLong => SgFault::Length,
                 Misplaced::Receive(fault) => fault,

@@ -2,6 +2,7 @@
 
 use crate::counters::Counters;
 use crate::iwarp::IwarpConfig;
+use crate::outbox::Outbox;
 use crate::queue_pair::{AckTimeout, PathMtu, QpCapacity, QpContext, QpState, RnrTimer, Traffic};
 use crate::record::Recorder;
 use crate::resources::NicResources;
@@ -11,8 +12,8 @@ use crate::roce::window::{PeerTable, WindowConfig};
 use crate::roce::xrc::XrcTable;
 use crate::time::Time;
 use crate::verbs::cq::CompletionQueue;
-use crate::verbs::memory::{Access, KeyTable, PdId};
-use crate::verbs::rq::ReceiveQueue;
+use crate::verbs::memory::{Access, KeyTable, Keys, PdId};
+use crate::verbs::rq::{ReceiveQueue, Receives};
 use nonic_wire::{Flow, Psn, Qpn, ROCE_PORT, Service};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -79,8 +80,8 @@ impl NicConfig {
     pub(super) fn resources(&self, keys: Arc<KeyTable>) -> NicResources {
         NicResources {
             now: Time::ZERO,
-            keys,
-            outbox: Vec::new(),
+            keys: Keys::new(keys),
+            outbox: Outbox::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
             peers: PeerTable::default(),
@@ -180,14 +181,14 @@ impl QpInit {
     /// What no transport is needed for.
     pub(super) fn into_common(self, qpn: Qpn, state: QpState) -> QpContext {
         let capacity = self.capacity;
-        let rq = self.srq.unwrap_or_else(|| {
-            let depth = capacity.max_recv_wr as usize;
-            Arc::new(ReceiveQueue::private(
+        let rq = match self.srq {
+            Some(srq) => Receives::Shared(srq),
+            None => Receives::own(
                 self.pd,
-                depth,
+                capacity.max_recv_wr as usize,
                 capacity.max_recv_sge as usize,
-            ))
-        });
+            ),
+        };
         QpContext {
             qpn,
             service: self.service,

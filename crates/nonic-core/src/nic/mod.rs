@@ -51,7 +51,7 @@ use crate::entropy::Entropy;
 use crate::iwarp::StreamEvent;
 use crate::queue_pair::{PostError, QpAttributes, QpContext, QpState};
 use crate::record::QpEvent;
-use crate::resources::{Endpoint, NicResources, Pending};
+use crate::resources::{Endpoint, NicResources};
 use crate::roce::departure::Departure;
 use crate::roce::qp1::Qp1;
 use crate::roce::queue_pair::RoceQueuePair;
@@ -162,6 +162,11 @@ impl Nic {
     /// The memory keys, shared with the other shards of the device.
     pub fn keys(&self) -> &Arc<KeyTable> {
         &self.resources.keys
+    }
+
+    /// Has no key at hand any more. Who revokes keys calls this, or their memory stays for as long as the NIC does not use others.
+    pub fn let_go_of_keys(&mut self) {
+        self.resources.keys.let_go();
     }
 
     /// Gives the NIC access to the memory of peers on this host. Publishes its queue pairs there, existing ones
@@ -276,8 +281,7 @@ impl Nic {
 
     /// Completions of a destroyed queue pair are not reported.
     fn forget_completions(&mut self, common: &QpContext) {
-        let outbox = &mut self.resources.outbox;
-        outbox.retain(|pending| pending.completion.qpn != common.qpn);
+        self.resources.outbox.forget(common.qpn);
         common.send_cq.purge(common.qpn);
         common.recv_cq.purge(common.qpn);
     }
@@ -417,16 +421,7 @@ impl Nic {
     pub fn publish(&mut self) {
         // An overflow flushes queue pairs, which queues more: at most once each, so this ends.
         let mut done = 0;
-        while let Some(Pending { cq, .. }) = self.resources.outbox.get(done) {
-            // Neighbours that go to the same queue go there together.
-            let together = |pending: &&Pending| Arc::ptr_eq(&pending.cq, cq);
-            let mut count = 0;
-            let completions = self.resources.outbox[done..].iter().take_while(together);
-            let published = cq.publish(completions.map(|pending| {
-                count += 1;
-                (pending.completion, pending.wakes)
-            }));
-            done += count;
+        while let Some((cq, published)) = self.resources.outbox.publish(&mut done) {
             if published.notify {
                 self.resources.events.push_back(Event::Completion(cq.id()));
             }

@@ -3,10 +3,10 @@
 use super::state::QpState;
 use super::traffic::Traffic;
 use crate::record::{FailedRequest, KeyExtent, LocalFault, QpEvent, RefusalReason, RequestKind};
-use crate::resources::{NicResources, Pending, Received};
+use crate::resources::{NicResources, Received};
 use crate::verbs::cq::CompletionQueue;
-use crate::verbs::memory::{Access, KeyError, KeyTable, PdId, SgFault};
-use crate::verbs::rq::{ReceiveQueue, RecvWqe};
+use crate::verbs::memory::{Access, KeyError, PdId, SgFault};
+use crate::verbs::rq::{Receives, RecvWqe};
 use crate::verbs::work::{Completion, CompletionOpcode, SendFlags, SendOp, SendRequest, Status};
 use crate::verbs::wqe::SendWqe;
 use nonic_wire::{Qpn, Service};
@@ -48,7 +48,7 @@ pub(crate) struct QpContext {
     pub(crate) pd: PdId,
     pub(crate) send_cq: Arc<CompletionQueue>,
     pub(crate) recv_cq: Arc<CompletionQueue>,
-    pub(crate) rq: Arc<ReceiveQueue>,
+    pub(crate) rq: Receives,
     pub(crate) capacity: QpCapacity,
     pub(crate) signal_all: bool,
     pub(crate) access: Access,
@@ -104,7 +104,9 @@ impl QpContext {
             true => Access::LOCAL_WRITE,
             false => Access::empty(),
         };
-        if let (Status::LocalProtection, Some((named, error))) = (status, wqe.payload.fault(needed)) {
+        if let (Status::LocalProtection, Some((named, error))) =
+            (status, wqe.payload.fault(&nic.keys, needed))
+        {
             self.record_local_fault(nic, named, error);
         }
         let failed = FailedRequest {
@@ -144,15 +146,15 @@ impl QpContext {
     /// Writes down which key of a receive does not permit to write there.
     #[cold]
     pub(crate) fn record_receive_fault(&self, nic: &mut NicResources, wqe: &RecvWqe) {
-        if let Some((named, error)) = wqe.target.fault(Access::LOCAL_WRITE) {
+        if let Some((named, error)) = wqe.target.fault(&nic.keys, Access::LOCAL_WRITE) {
             self.record_local_fault(nic, named, error);
         }
     }
 
     /// A request that was checked, as it is queued.
     #[inline]
-    pub(crate) fn wqe(&self, keys: &KeyTable, request: &SendRequest<'_>) -> SendWqe {
-        SendWqe::new(keys, (self.pd, self.qpn), request)
+    pub(crate) fn wqe(&self, request: &SendRequest<'_>) -> SendWqe {
+        SendWqe::new(self.pd, request)
     }
 
     /// Ends a send-queue request.
@@ -170,11 +172,8 @@ impl QpContext {
             _ => 0,
         };
         let completion = self.completion(wqe.wr_id, status, wqe.op.completion_opcode(), byte_len);
-        nic.outbox.push(Pending {
-            cq: Arc::clone(&self.send_cq),
-            completion,
-            wakes: status != Status::Success,
-        });
+        nic.outbox
+            .add(&self.send_cq, completion, status != Status::Success);
     }
 
     /// Ends a receive.

@@ -5,7 +5,7 @@
 
 use crate::direct::{LocalBytes, LocalMemory};
 use crate::placement::{InboundWrite, MAX_MESSAGE};
-use crate::verbs::memory::{Access, SgFault};
+use crate::verbs::memory::{Access, Keys, SgFault};
 use crate::verbs::rq::RecvWqe;
 
 /// The message whose packets are arriving.
@@ -75,18 +75,20 @@ impl InboundSend {
     }
 
     /// Where the next bytes go, if the receive takes so many more.
-    pub(crate) fn room_for(&self, bytes: u32) -> Result<LocalBytes<'_>, Misplaced> {
+    pub(crate) fn room_for<'a>(&'a self, keys: &'a Keys, bytes: u32) -> Result<LocalBytes<'a>, Misplaced> {
         let length = self.length_with(bytes as usize);
         if length > u64::from(MAX_MESSAGE) {
             return Err(Misplaced::TooLong);
         }
         let target = &self.wqe.target;
-        target.check(Access::LOCAL_WRITE).map_err(Misplaced::Receive)?;
+        target
+            .check(keys, Access::LOCAL_WRITE)
+            .map_err(Misplaced::Receive)?;
         if length > target.length() {
             return Err(Misplaced::Receive(SgFault::Length));
         }
         Ok(LocalBytes {
-            memory: LocalMemory::List(target),
+            memory: LocalMemory::List(target, keys),
             offset: u64::from(self.received),
             length: bytes,
         })
@@ -99,13 +101,13 @@ impl InboundSend {
 
     /// Places the next bytes.
     #[inline]
-    pub(crate) fn place(&mut self, payload: &[u8]) -> Result<(), Misplaced> {
+    pub(crate) fn place(&mut self, keys: &Keys, payload: &[u8]) -> Result<(), Misplaced> {
         let length = self.length_with(payload.len());
         if length > u64::from(MAX_MESSAGE) {
             return Err(Misplaced::TooLong);
         }
         self.wqe
-            .place(self.received, payload)
+            .place(keys, self.received, payload)
             .map_err(Misplaced::Receive)?;
         self.received = length as u32;
         Ok(())

@@ -2,7 +2,7 @@
 
 use crate::roce::context::RoceContext;
 use crate::roce::segment::{Segment, packets_for};
-use crate::verbs::memory::SgFault;
+use crate::verbs::memory::{Keys, SgFault};
 use crate::verbs::work::{Destination, RemoteAddress, SendFlags, SendOp};
 use crate::verbs::wqe::SendWqe;
 use nonic_wire::{
@@ -67,7 +67,7 @@ impl RequestPacket {
     pub(crate) fn write(
         &self,
         roce: &RoceContext,
-        wqe: &SendWqe,
+        (wqe, keys): (&SendWqe, &Keys),
         psn: Psn,
         ack_request: bool,
         out: &mut [u8],
@@ -86,7 +86,8 @@ impl RequestPacket {
         let start = headers.emit(out);
         let end = start + payload;
         if payload > 0 {
-            wqe.payload.gather(self.segment.offset, &mut out[start..end])?;
+            wqe.payload
+                .gather(keys, self.segment.offset, &mut out[start..end])?;
         }
         out[end..end + pad_len(payload)].fill(0);
         Ok(end + pad_len(payload) + ICRC_LEN)

@@ -127,7 +127,7 @@ impl UnreliableSender {
         let part = Segment::of(wqe.length, self.index, roce.mtu);
         // Of a message that is one record, copying its bytes checks all of them.
         let whole = part.first && part.last;
-        if part.first && !whole && wqe.payload.check(Access::empty()).is_err() {
+        if part.first && !whole && wqe.payload.check(&nic.keys, Access::empty()).is_err() {
             return self.local_fault(roce, nic);
         }
         let header = RecordHeader::of(roce, wqe, &part, self.next_psn);
@@ -140,7 +140,12 @@ impl UnreliableSender {
             return self.wait_for_room(roce, nic, part.last);
         };
         header.emit(room);
-        if part.length > 0 && wqe.payload.gather(part.offset, &mut room[begin..length]).is_err() {
+        if part.length > 0
+            && wqe
+                .payload
+                .gather(&nic.keys, part.offset, &mut room[begin..length])
+                .is_err()
+        {
             return self.local_fault(roce, nic);
         }
         let tag = RecordTag {
@@ -250,11 +255,11 @@ impl UnreliableSender {
             return Emit::NotInBatch;
         }
         let checked = if self.index == 0 {
-            wqe.payload.check(Access::empty())
+            wqe.payload.check(&nic.keys, Access::empty())
         } else {
             Ok(())
         };
-        let written = checked.and_then(|()| packet.write(roce, wqe, self.next_psn, false, out));
+        let written = checked.and_then(|()| packet.write(roce, (wqe, &nic.keys), self.next_psn, false, out));
         let Ok(length) = written else {
             self.end_front(roce, nic, Status::LocalProtection);
             return Emit::Failed;

@@ -31,8 +31,10 @@ impl Served<'_> {
     /// Takes the next receive.
     #[inline]
     pub(crate) fn take_recv(&self, nic: &mut NicResources) -> Option<RecvWqe> {
-        let own = &self.roce.common.rq;
-        nic.take_recv(self.srq.map_or(own, |srq| &srq.rq))
+        match self.srq {
+            Some(srq) => nic.take_shared_recv(&srq.rq),
+            None => self.roce.common.take_recv(nic),
+        }
     }
 
     /// Ends a receive.

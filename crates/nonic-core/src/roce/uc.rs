@@ -147,7 +147,7 @@ impl UcReceiver {
         let InboundMessage::Send(inbound) = &mut self.inbound else {
             return Err(Drop::Silently(RefusalReason::Sequence));
         };
-        match inbound.place(packet.payload) {
+        match inbound.place(&nic.keys, packet.payload) {
             Ok(()) => {}
             Err(Misplaced::TooLong) => return Err(Drop::Silently(RefusalReason::Length)),
             Err(Misplaced::Receive(fault)) => {

@@ -50,8 +50,8 @@ impl UdReceiver {
             Ok(())
         };
         let placed = fits
-            .and_then(|()| wqe.place(0, &network_header(flow, packet)))
-            .and_then(|()| wqe.place(GRH_LEN as u32, packet.payload));
+            .and_then(|()| wqe.place(&nic.keys, 0, &network_header(flow, packet)))
+            .and_then(|()| wqe.place(&nic.keys, GRH_LEN as u32, packet.payload));
         let status = placed.map_or_else(Status::from, |()| Status::Success);
         if let Err(fault) = placed {
             roce.common.record_misplaced(nic, fault, u64::from(length), &wqe);

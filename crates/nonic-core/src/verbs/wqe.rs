@@ -2,9 +2,8 @@
 //! beside it.
 
 use crate::direct::LocalMemory;
-use crate::verbs::memory::{Access, KeyError, KeyTable, PdId, SgFault, SgList};
+use crate::verbs::memory::{Access, KeyError, Keys, PdId, SgFault, SgList};
 use crate::verbs::work::{Data, Destination, RemoteAddress, SendFlags, SendOp, SendRequest};
-use nonic_wire::Qpn;
 use smallvec::SmallVec;
 
 /// A posted send-queue request.
@@ -20,16 +19,16 @@ pub(crate) struct SendWqe {
 }
 
 impl SendWqe {
-    /// A request of a queue pair whose data was checked. Keys are looked up, inline data is copied.
+    /// A request of a queue pair whose data was checked. Inline data is copied.
     #[inline]
-    pub(crate) fn new(keys: &KeyTable, (pd, qpn): (PdId, Qpn), request: &SendRequest<'_>) -> Self {
+    pub(crate) fn new(pd: PdId, request: &SendRequest<'_>) -> Self {
         SendWqe {
             wr_id: request.wr_id,
             op: request.op,
             flags: request.flags,
             payload: match request.data {
                 Data::Inline(bytes) => Payload::Inline(bytes.into()),
-                Data::Sges(sges) => Payload::Memory(SgList::resolve(sges, keys, pd, qpn)),
+                Data::Sges(sges) => Payload::Memory(SgList::new(sges, pd)),
             },
             length: request.data.length() as u32,
             destination: request.destination.map(Box::new),
@@ -47,44 +46,45 @@ pub(crate) enum Payload {
 impl Payload {
     /// For direct access.
     #[inline]
-    pub(crate) fn memory(&self) -> LocalMemory<'_> {
+    pub(crate) fn memory<'a>(&'a self, keys: &'a Keys) -> LocalMemory<'a> {
         match self {
-            Payload::Memory(list) => LocalMemory::List(list),
+            Payload::Memory(list) => LocalMemory::List(list, keys),
             Payload::Inline(bytes) => LocalMemory::Inline(bytes),
         }
     }
 
     /// Where so many bytes are that begin at an offset, for the peer. `None` if they are in several places.
-    pub(crate) fn named(&self, offset: u64, length: u32) -> Option<RemoteAddress> {
+    pub(crate) fn named(&self, keys: &Keys, offset: u64, length: u32) -> Option<RemoteAddress> {
         match self {
             Payload::Memory(list) => {
-                let (va, rkey) = list.named(offset, length)?;
+                let (va, rkey) = list.named(keys, offset, length)?;
                 Some(RemoteAddress { va, rkey })
             }
             Payload::Inline(_) => None,
         }
     }
 
-    pub(crate) fn check(&self, needed: Access) -> Result<(), SgFault> {
+    pub(crate) fn check(&self, keys: &Keys, needed: Access) -> Result<(), SgFault> {
         match self {
-            Payload::Memory(list) => list.check(needed),
+            Payload::Memory(list) => list.check(keys, needed),
             Payload::Inline(_) => Ok(()),
         }
     }
 
     /// Which key does not permit it: see [`SgList::fault`].
-    pub(crate) fn fault(&self, needed: Access) -> Option<((u32, u64, u64), KeyError)> {
+    pub(crate) fn fault(&self, keys: &Keys, needed: Access) -> Option<((u32, u64, u64), KeyError)> {
         match self {
-            Payload::Memory(list) => list.fault(needed),
+            Payload::Memory(list) => list.fault(keys, needed),
             Payload::Inline(_) => None,
         }
     }
 
-    pub(crate) fn gather(&self, offset: u64, out: &mut [u8]) -> Result<(), SgFault> {
-        self.memory().gather(offset, out)
+    #[inline]
+    pub(crate) fn gather(&self, keys: &Keys, offset: u64, out: &mut [u8]) -> Result<(), SgFault> {
+        self.memory(keys).gather(offset, out)
     }
 
-    pub(crate) fn scatter(&self, offset: u64, data: &[u8]) -> Result<(), SgFault> {
-        self.memory().scatter(offset, data)
+    pub(crate) fn scatter(&self, keys: &Keys, offset: u64, data: &[u8]) -> Result<(), SgFault> {
+        self.memory(keys).scatter(offset, data)
     }
 }

@@ -189,7 +189,7 @@ impl Host {
             sges: &[self.sge(MEMORY / 2, length)],
         };
         match &self.srq {
-            Some(srq) => srq.post(&request, &self.keys).expect("posted"),
+            Some(srq) => srq.post(&request).expect("posted"),
             None => self.nic.post_recv(self.qpn, &request).expect("posted"),
         }
     }

@@ -37,16 +37,14 @@ impl Srq {
         Srq { number, rq, cq, key }
     }
 
-    fn post(&self, node: &Node, wr_id: u64, offset: u64, length: u32) {
+    fn post(&self, wr_id: u64, offset: u64, length: u32) {
         let sge = Sge {
             addr: self.key.iova() + offset,
             length,
             lkey: self.key.value(),
         };
         let request = RecvRequest { wr_id, sges: &[sge] };
-        self.rq
-            .post(&request, &node.keys())
-            .expect("the receive is posted");
+        self.rq.post(&request).expect("the receive is posted");
     }
 
     fn completions(&self, node: &mut Node) -> Vec<Completion> {
@@ -114,8 +112,8 @@ fn an_extended_connection_to_a_peer_on_the_same_host_sends_packets() {
 fn a_message_goes_to_the_srq_it_names() {
     let mut pair = pair();
     let (one, two) = (Srq::new(&mut pair.b, DOMAIN), Srq::new(&mut pair.b, DOMAIN));
-    one.post(&pair.b, 10, 0, 3000);
-    two.post(&pair.b, 20, 3000, 3000);
+    one.post(10, 0, 3000);
+    two.post(20, 3000, 3000);
     pair.a.fill(0, &pattern(1, 3000));
     post(&mut pair, 1, SendOp::Send, 3000, &two);
     post(&mut pair, 2, SendOp::SendWithImmediate(5), 10, &one);
@@ -134,8 +132,8 @@ fn a_message_goes_to_the_srq_it_names() {
 fn what_comes_early_goes_to_the_srq_it_names() {
     let mut pair = pair();
     let (one, two) = (Srq::new(&mut pair.b, DOMAIN), Srq::new(&mut pair.b, DOMAIN));
-    one.post(&pair.b, 10, 0, 3000);
-    two.post(&pair.b, 20, 3000, 3000);
+    one.post(10, 0, 3000);
+    two.post(20, 3000, 3000);
     pair.a.fill(0, &pattern(1, 3000));
     post(&mut pair, 1, SendOp::Send, 3000, &two);
     post(&mut pair, 2, SendOp::Send, 10, &one);
@@ -154,7 +152,7 @@ fn what_comes_early_goes_to_the_srq_it_names() {
 fn every_packet_of_a_request_names_the_srq_and_no_answer_does() {
     let mut pair = pair();
     let srq = Srq::new(&mut pair.b, DOMAIN);
-    srq.post(&pair.b, 10, 0, 3000);
+    srq.post(10, 0, 3000);
     post(&mut pair, 1, SendOp::Send, 3000, &srq);
     let packets = sent!(pair.a, [XRC_SEND_FIRST, XRC_SEND_MIDDLE, XRC_SEND_LAST]);
     for packet in &packets {
@@ -168,7 +166,7 @@ fn every_packet_of_a_request_names_the_srq_and_no_answer_does() {
 fn all_operations_use_the_memory_of_the_srqs_domain() {
     let mut pair = pair();
     let srq = Srq::new(&mut pair.b, DOMAIN);
-    srq.post(&pair.b, 10, 0, 0);
+    srq.post(10, 0, 0);
     pair.a.fill(0, &pattern(1, 8));
     pair.b.set_word(64, 40);
     let add = SendOp::FetchAdd {
@@ -220,7 +218,7 @@ fn an_srq_that_is_not_there_is_refused() {
     for op in [SendOp::Send, SendOp::Write(RemoteAddress::default())] {
         let mut pair = pair();
         let srq = Srq::new(&mut pair.b, DOMAIN);
-        srq.post(&pair.b, 10, 0, 8);
+        srq.post(10, 0, 8);
         assert!(pair.b.nic.remove_xrc_srq(srq.number));
         assert!(!pair.b.nic.remove_xrc_srq(srq.number));
         post(&mut pair, 1, op, 0, &srq);
@@ -235,7 +233,7 @@ fn an_srq_that_is_not_there_is_refused() {
 fn an_srq_of_another_domain_is_refused() {
     let mut pair = pair();
     let foreign = Srq::new(&mut pair.b, XrcDomain(2));
-    foreign.post(&pair.b, 10, 0, 8);
+    foreign.post(10, 0, 8);
     post(&mut pair, 1, SendOp::Send, 8, &foreign);
     pair.exchange();
     completed!(pair.a, [(1, Status::RemoteInvalidRequest)]);
@@ -246,8 +244,8 @@ fn an_srq_of_another_domain_is_refused() {
 fn a_message_stays_with_its_srq() {
     let mut pair = pair();
     let (one, two) = (Srq::new(&mut pair.b, DOMAIN), Srq::new(&mut pair.b, DOMAIN));
-    one.post(&pair.b, 10, 0, 3000);
-    two.post(&pair.b, 20, 0, 3000);
+    one.post(10, 0, 3000);
+    two.post(20, 0, 3000);
     post(&mut pair, 1, SendOp::Send, 2000, &one);
     let mut packets = pair.a.transmit();
     packets[1].alter(|headers| headers.xrc_srqn = two.number);
@@ -266,7 +264,7 @@ fn an_empty_srq_asks_for_patience() {
     post(&mut pair, 1, SendOp::Send, 8, &srq);
     pair.exchange();
     completed!(pair.a, []);
-    srq.post(&pair.b, 10, 0, 8);
+    srq.post(10, 0, 8);
     pair.advance(std::time::Duration::from_secs(1));
     pair.exchange();
     completed!(pair.a, [(1, Status::Success)]);
@@ -277,7 +275,7 @@ fn an_empty_srq_asks_for_patience() {
 fn the_srqs_limit_is_reported() {
     let mut pair = pair();
     let srq = Srq::new(&mut pair.b, DOMAIN);
-    srq.post(&pair.b, 10, 0, 8);
+    srq.post(10, 0, 8);
     srq.rq.set_limit(1);
     pair.b.events();
     post(&mut pair, 1, SendOp::Send, 8, &srq);
@@ -289,7 +287,7 @@ fn the_srqs_limit_is_reported() {
 fn a_repeated_read_is_answered_for_the_srq_it_names() {
     let mut pair = pair();
     let (one, two) = (Srq::new(&mut pair.b, DOMAIN), Srq::new(&mut pair.b, DOMAIN));
-    two.post(&pair.b, 20, 0, 8);
+    two.post(20, 0, 8);
     post(&mut pair, 1, SendOp::Read(one.remote(0)), 8, &one);
     post(&mut pair, 2, SendOp::Send, 8, &two);
     let requests = sent!(pair.a, [XRC_RDMA_READ_REQUEST, XRC_SEND_ONLY]);
@@ -306,8 +304,8 @@ fn a_repeated_read_is_answered_for_the_srq_it_names() {
 fn a_failing_target_ends_the_receive_in_progress_at_its_srq() {
     let mut pair = pair();
     let srq = Srq::new(&mut pair.b, DOMAIN);
-    srq.post(&pair.b, 10, 0, 3000);
-    srq.post(&pair.b, 11, 0, 3000);
+    srq.post(10, 0, 3000);
+    srq.post(11, 0, 3000);
     post(&mut pair, 1, SendOp::Send, 2000, &srq);
     let packets = pair.a.transmit();
     pair.b.receive(&packets[0]);
@@ -322,7 +320,7 @@ fn a_failing_target_ends_the_receive_in_progress_at_its_srq() {
 fn destroying_a_target_loses_no_completion_of_an_srq() {
     let mut pair = pair();
     let srq = Srq::new(&mut pair.b, DOMAIN);
-    srq.post(&pair.b, 10, 0, 8);
+    srq.post(10, 0, 8);
     post(&mut pair, 1, SendOp::Send, 8, &srq);
     let packets = pair.a.transmit();
     pair.b.receive_all(&packets);
@@ -337,7 +335,7 @@ fn an_overflow_of_the_srqs_completion_queue_fails_its_targets() {
     let srq = Srq::of(&mut pair.b, DOMAIN, pd, 1);
     let bystander = target(&mut pair.b, XrcDomain(2));
     for wr_id in 0..2 {
-        srq.post(&pair.b, wr_id, 0, 8);
+        srq.post(wr_id, 0, 8);
         post(&mut pair, wr_id, SendOp::Send, 8, &srq);
     }
     pair.exchange();
@@ -350,7 +348,7 @@ fn an_overflow_of_the_srqs_completion_queue_fails_its_targets() {
 fn an_initiator_takes_no_requests_and_a_target_makes_none() {
     let mut pair = pair();
     let srq = Srq::new(&mut pair.a, DOMAIN);
-    srq.post(&pair.a, 10, 0, 8);
+    srq.post(10, 0, 8);
     // A request that comes the other way round.
     post(&mut pair, 1, SendOp::Send, 8, &srq);
     let mut packets = pair.a.transmit();
@@ -398,7 +396,7 @@ fn a_request_must_name_an_srq_unless_it_is_local() {
 fn lost_packets_are_repeated() {
     let mut pair = pair();
     let srq = Srq::new(&mut pair.b, DOMAIN);
-    srq.post(&pair.b, 10, 0, 8);
+    srq.post(10, 0, 8);
     post(&mut pair, 1, SendOp::Send, 8, &srq);
     pair.a.transmit();
     pair.advance(std::time::Duration::from_secs(1));
@@ -411,7 +409,7 @@ fn lost_packets_are_repeated() {
 fn packets_of_the_plain_service_are_not_for_extended_connections() {
     let mut pair = pair();
     let srq = Srq::new(&mut pair.b, DOMAIN);
-    srq.post(&pair.b, 10, 0, 8);
+    srq.post(10, 0, 8);
     post(&mut pair, 1, SendOp::Send, 8, &srq);
     let mut packets = pair.a.transmit();
     packets[0].alter(|headers| headers.bth.opcode = Opcode::RC_SEND_ONLY);

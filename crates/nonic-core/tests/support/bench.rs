@@ -198,7 +198,7 @@ impl<C> Bench<C> {
     pub fn post_recv(&mut self, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
         let request = RecvRequest { wr_id, sges };
         match &self.srq {
-            Some(srq) => Ok(srq.post(&request, self.nic.keys())?),
+            Some(srq) => Ok(srq.post(&request)?),
             None => self.nic.post_recv(self.qpn, &request),
         }
     }

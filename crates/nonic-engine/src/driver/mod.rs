@@ -145,9 +145,9 @@ impl Driver {
         Some(seen)
     }
 
-    /// Waits until every access to registered memory that was under way when it was called has ended.
+    /// Waits until every access to registered memory that was under way when it was called has ended, and has the shard let go of keys.
     pub(crate) fn fence(&self) {
-        self.turns.fence();
+        self.turns.fence(|shard| shard.nic.let_go_of_keys());
     }
 
     /// The background thread looks soon, whatever it does.

@@ -114,9 +114,9 @@ impl<M: Machine, W: Wake> Turns<M, W> {
     }
 
     /// Waits until every access that was under way when it was called has ended. Accesses to registered memory are made in
-    /// turns, so a thread with a later turn sees what was changed before this call.
-    pub(crate) fn fence(&self) {
-        drop(self.lock());
+    /// turns, so a thread with a later turn sees what was changed before this call. `forget` is done in between.
+    pub(crate) fn fence(&self, forget: impl FnOnce(&mut M)) {
+        forget(&mut self.lock());
     }
 
     /// Whether something waits for the program's next call. What the calling thread left in a turn of its own, it sees.

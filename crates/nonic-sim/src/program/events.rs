@@ -64,10 +64,10 @@ impl Model {
         let Some(queue) = &srq.queue else {
             return Ok(());
         };
-        let id = queue.srq_id();
+        let id = queue.id();
         let fired = events
             .iter()
-            .filter(|event| matches!(event, Event::SrqLimit(of) if Some(*of) == id))
+            .filter(|event| matches!(event, Event::SrqLimit(of) if *of == id))
             .count();
         let disarmed_itself = srq.armed && queue.limit() == 0;
         if fired != usize::from(disarmed_itself) {

@@ -6,8 +6,8 @@ use super::content::POOL_COVERED;
 use super::model::{Atomic, Model, Promise};
 use super::request::{Bad, Change, Kind, Source, Writing};
 use nonic_core::{
-    Access, Data, Destination, Flush, FlushRange, KeyTable, Nic, Placement, PostError, RecvRefused,
-    RecvRequest, RemoteAddress, SendOp, SendRequest, Sge, Time, WindowBind,
+    Access, Data, Destination, Flush, FlushRange, Nic, Placement, PostError, RecvRefused, RecvRequest,
+    RemoteAddress, SendOp, SendRequest, Sge, Time, WindowBind,
 };
 
 /// Everything that a key can permit.
@@ -142,7 +142,7 @@ impl Model {
     }
 
     /// Posts the next receive of a shared queue; whether there was room.
-    pub(crate) fn post_shared(&mut self, number: usize, keys: &KeyTable) -> Result<bool, String> {
+    pub(crate) fn post_shared(&mut self, number: usize) -> Result<bool, String> {
         let srq = &mut self.srqs[number];
         let (index, waiting) = (srq.next, srq.waiting.len());
         let Some(queue) = &srq.queue else {
@@ -153,7 +153,7 @@ impl Model {
             wr_id: RECEIVE | SHARED | wr_id(number, index),
             sges: &srq.receives[index].buffer.sges(arena.iova, arena.key),
         };
-        match queue.post(&request, keys) {
+        match queue.post(&request) {
             Ok(()) => {
                 srq.next += 1;
                 srq.waiting.insert(index);

@@ -136,7 +136,7 @@ impl Streams {
             return Ok(());
         }
         let nic = &mut self.hosts[host].nic;
-        let posted = self.model.post_shared(number, nic.keys())?;
+        let posted = self.model.post_shared(number)?;
         self.model.arm_limit(number);
         nic.wake_blocked_streams();
         let idle = self.connections.iter().all(|connection| connection.done);

@@ -137,14 +137,13 @@ impl World {
             self.fabric.mark(50_000, Mark::SharedReceive(number));
             return Ok(());
         }
-        let station = self.hosts[host].station;
         let burst = self.prng.range(1, 8);
         for _ in 0..burst {
             let srq = &self.model.srqs[number];
             if srq.next == srq.receives.len() {
                 return Ok(());
             }
-            let room = self.model.post_shared(number, self.fabric.nic(station).keys())?;
+            let room = self.model.post_shared(number)?;
             if !room {
                 self.model.srqs[number].blocked = true;
                 break;

@@ -113,12 +113,12 @@ impl DirectState {
         // As with records: nothing is moved if a part of the request cannot be. The pieces check what they move, but what an
         // atomic fetches is placed when it has been executed.
         let whole = (last && !atomic) || self.front.is_begun();
-        let permitted = whole || wqe.payload.check(operation.needs_here()).is_ok();
+        let permitted = whole || wqe.payload.check(&nic.keys, operation.needs_here()).is_ok();
         let outcome = match permitted {
             false => Direct::Refused,
             true => {
                 let bytes = LocalBytes {
-                    memory: wqe.payload.memory(),
+                    memory: wqe.payload.memory(&nic.keys),
                     offset: u64::from(self.front.done()),
                     length: piece,
                 };
@@ -148,7 +148,7 @@ impl DirectState {
         let request = |wqe: &'a SendWqe| {
             let (operation, remote) = operation_of(wqe.op)?;
             let whole = LocalBytes {
-                memory: wqe.payload.memory(),
+                memory: wqe.payload.memory(&nic.keys),
                 offset: 0,
                 length: wqe.length,
             };
@@ -206,7 +206,7 @@ impl DirectState {
             DirectOperation::Pull => {}
         }
         let placed = match outcome {
-            Direct::Fetched(original) => wqe.payload.scatter(0, &original.to_ne_bytes()),
+            Direct::Fetched(original) => wqe.payload.scatter(&nic.keys, 0, &original.to_ne_bytes()),
             _ => Ok(()),
         };
         Some(match placed {

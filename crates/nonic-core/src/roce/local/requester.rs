@@ -342,7 +342,7 @@ impl RecordRequester {
         let own = self.piece;
         if let Some(request) = self.queue.current_mut() {
             let wqe = &request.wqe;
-            let named = pulls && wqe.op.is_send() && wqe.payload.named(0, wqe.length).is_some();
+            let named = pulls && wqe.op.is_send() && wqe.payload.named(&nic.keys, 0, wqe.length).is_some();
             request.divide(if named { most } else { own }, named);
         }
     }
@@ -371,13 +371,13 @@ impl RecordRequester {
                 true => Access::LOCAL_WRITE,
                 false => Access::empty(),
             };
-            if wqe.payload.check(needed).is_err() {
+            if wqe.payload.check(&nic.keys, needed).is_err() {
                 return self.local_fault(roce, nic);
             }
         }
         let mut header = RecordHeader::of(roce, wqe, &part, self.next);
         if *named {
-            match wqe.payload.named(part.offset, part.length) {
+            match wqe.payload.named(&nic.keys, part.offset, part.length) {
                 Some(bytes) => header.name(bytes, part.length),
                 None => return self.local_fault(roce, nic),
             }
@@ -394,7 +394,12 @@ impl RecordRequester {
         };
         self.blocked = false;
         header.emit(room);
-        if payload > 0 && wqe.payload.gather(part.offset, &mut room[begin..length]).is_err() {
+        if payload > 0
+            && wqe
+                .payload
+                .gather(&nic.keys, part.offset, &mut room[begin..length])
+                .is_err()
+        {
             return self.local_fault(roce, nic);
         }
         let tag = RecordTag {
@@ -504,13 +509,14 @@ impl RecordRequester {
                 let offset = u64::from(self.executed) * u64::from(self.piece);
                 let length = (u64::from(wqe.length) - offset).min(u64::from(self.piece)) as usize;
                 match bytes.get(..length) {
-                    Some(data) => wqe.payload.scatter(offset, data).map_err(Status::from),
+                    Some(data) => wqe.payload.scatter(&nic.keys, offset, data).map_err(Status::from),
                     None => Err(Status::BadResponse),
                 }
             }
-            (op, RecordAnswer::Fetched(word)) if op.is_atomic() => {
-                wqe.payload.scatter(0, &word.to_ne_bytes()).map_err(Status::from)
-            }
+            (op, RecordAnswer::Fetched(word)) if op.is_atomic() => wqe
+                .payload
+                .scatter(&nic.keys, 0, &word.to_ne_bytes())
+                .map_err(Status::from),
             (op, RecordAnswer::Executed) if !op.is_atomic() => Ok(()),
             _ => Err(Status::BadResponse),
         };

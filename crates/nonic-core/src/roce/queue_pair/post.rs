@@ -34,7 +34,7 @@ impl RoceQueuePair {
         }
         check(&self.roce, nic, request)?;
         if matches!(self.roce.common.state, QpState::Error | QpState::Sqe) {
-            let wqe = self.roce.common.wqe(&nic.keys, request);
+            let wqe = self.roce.common.wqe(request);
             self.roce.common.complete_send(nic, &wqe, Status::Flushed);
             return Ok(());
         }
@@ -45,7 +45,7 @@ impl RoceQueuePair {
                     let paced = self.pacer.rate() != 0;
                     let waits = paced || (more && requester.may_wait_for_more(request.op));
                     if is_direct(request.op) && !waits && requester.is_alone(&self.roce) {
-                        let wqe = self.roce.common.wqe(&nic.keys, request);
+                        let wqe = self.roce.common.wqe(request);
                         match requester.execute_alone(&self.roce, nic, &wqe) {
                             None => requester.post(wqe),
                             Some(Ok(())) => return Ok(()),
@@ -55,18 +55,18 @@ impl RoceQueuePair {
                             }
                         }
                     } else {
-                        requester.post(self.roce.common.wqe(&nic.keys, request));
+                        requester.post(self.roce.common.wqe(request));
                     }
                     if !waits && requester.has_one_unwritten() {
                         self.write_record(nic);
                     }
                 }
                 RcRequester::Packets(requester) => {
-                    requester.post(&self.roce, self.roce.common.wqe(&nic.keys, request));
+                    requester.post(&self.roce, self.roce.common.wqe(request));
                 }
             },
             ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => {
-                sender.post(self.roce.common.wqe(&nic.keys, request));
+                sender.post(self.roce.common.wqe(request));
                 if sender.len() == 1 && self.pacer.rate() == 0 {
                     self.write_record(nic);
                 }
@@ -84,16 +84,11 @@ impl RoceQueuePair {
         if self.roce.common.service == Service::Xrc {
             return Err(PostError::Unsupported);
         }
-        if self.roce.common.rq.srq_id().is_some() {
-            return Err(PostError::SharedReceiveQueue);
-        }
         if self.roce.common.state == QpState::Reset {
             return Err(PostError::State(QpState::Reset));
         }
-        self.roce
-            .common
-            .rq
-            .post_as(request, &nic.keys, self.roce.common.qpn)?;
+        let posted = self.roce.common.rq.post(request);
+        posted.ok_or(PostError::SharedReceiveQueue)??;
         if self.roce.common.state == QpState::Error {
             self.flush_receives(nic);
         }

@@ -340,7 +340,7 @@ impl Requester {
             request
                 .wqe
                 .payload
-                .scatter(offset, answer.data)
+                .scatter(&nic.keys, offset, answer.data)
                 .map_err(Status::from)
         };
         if let Err(status) = placed {

@@ -180,7 +180,7 @@ impl Execution {
             return Err(Refusal::INVALID);
         };
         let range = range_of(packet);
-        let bytes = inbound.room_for(range.length)?;
+        let bytes = inbound.room_for(&nic.keys, range.length)?;
         let remote = RemoteAddress {
             va: range.va,
             rkey: range.rkey,
@@ -382,7 +382,7 @@ fn place_send(
     packet: &Packet<'_>,
     inbound: &mut InboundSend,
 ) -> Result<(), Refusal> {
-    inbound.place(packet.payload)?;
+    inbound.place(&nic.keys, packet.payload)?;
     end_send(served, nic, packet, inbound)
 }
 

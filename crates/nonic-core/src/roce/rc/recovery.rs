@@ -106,9 +106,13 @@ impl Requester {
         let Some(request) = self.queue.get(again.at) else {
             return Emit::Idle;
         };
-        let written = again
-            .packet
-            .write(roce, &request.wqe, again.first.psn(), ack_request, out);
+        let written = again.packet.write(
+            roce,
+            (&request.wqe, &nic.keys),
+            again.first.psn(),
+            ack_request,
+            out,
+        );
         let Ok(length) = written else {
             return self.local_fault(roce, nic, again.at, Status::LocalProtection);
         };

@@ -308,11 +308,12 @@ impl Requester {
             Access::empty()
         };
         let checked = if index == 0 {
-            request.wqe.payload.check(needed)
+            request.wqe.payload.check(&nic.keys, needed)
         } else {
             Ok(())
         };
-        let written = checked.and_then(|()| packet.write(roce, &request.wqe, psn, ack_request, out));
+        let written =
+            checked.and_then(|()| packet.write(roce, (&request.wqe, &nic.keys), psn, ack_request, out));
         let Ok(length) = written else {
             return self.local_fault(roce, nic, self.queue.cursor(), Status::LocalProtection);
         };

@@ -153,7 +153,8 @@ impl Key {
     }
 
     /// Whether it, and the region's key if it is a window's, have not been revoked.
-    fn is_live(&self) -> bool {
+    #[inline]
+    pub(super) fn is_live(&self) -> bool {
         let live = |key: &Key| key.live.load(Ordering::Acquire);
         live(self) && self.parent.as_deref().is_none_or(live)
     }

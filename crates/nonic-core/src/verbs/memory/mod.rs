@@ -4,10 +4,11 @@
 //!   never forms a slice over it, because the program or another NIC thread may be writing it.
 //! - [`KeyTable`] maps lkeys and rkeys to (protection domain, range, rights) and is the only way from a
 //!   key on the wire to a [`Region`].
-//! - [`SgList`] is a work request's scatter/gather list after its lkeys have been looked up.
+//! - `SgList` is the scatter/gather list of a work request; its keys are looked up for each access, through `Keys`.
 //!
 //! Nothing here is `unsafe`: real memory is behind a [`Region`] supplied by a higher crate.
 
+mod at_hand;
 mod hasher;
 mod heap;
 mod keys;
@@ -17,14 +18,15 @@ mod sg;
 mod window_table;
 mod windows;
 
+pub(crate) use at_hand::Keys;
 pub use hasher::KeyHasher;
 pub use heap::HeapRegion;
 pub(crate) use keys::FENCE_KEY;
 pub use keys::{Key, KeyPublisher, KeySpec, KeyTable};
 pub use owner::RegionOwner;
 pub use rights::{Access, KeyError, PdId};
-pub(crate) use sg::SgFault;
-pub use sg::{SgList, Sge};
+pub use sg::Sge;
+pub(crate) use sg::{SgFault, SgList};
 pub use window_table::WindowKind;
 pub use windows::WindowBind;
 
