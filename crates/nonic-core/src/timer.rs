@@ -145,6 +145,21 @@ impl TimerWheel {
         self.earliest = self.next_slot().map(|(_, _, tick)| tick);
     }
 
+    /// Drops the entries for which `keep` does not hold.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&Token) -> bool) {
+        for level in &mut self.levels {
+            for (slot, entries) in level.slots.iter_mut().enumerate() {
+                let before = entries.len();
+                entries.retain(|entry| keep(&entry.token));
+                self.entries -= before - entries.len();
+                if entries.is_empty() {
+                    level.occupied &= !(1 << slot);
+                }
+            }
+        }
+        self.earliest = self.next_slot().map(|(_, _, tick)| tick);
+    }
+
     fn insert(&mut self, entry: Entry) {
         // The level is the highest digit in which the deadline differs from now.
         // Half the span at most: a full circle would land in the slot time stands in, for ever.
@@ -240,6 +255,25 @@ mod tests {
             [5, 6, 7, 8, 9]
         );
         assert_eq!(wheel.next(), None);
+    }
+
+    #[test]
+    fn what_is_dropped_does_not_fire_and_what_is_kept_does() {
+        let mut wheel = TimerWheel::new();
+        for slot in 0..400 {
+            wheel.schedule(Time::from_ns(7_919_000 * u64::from(slot + 1)), token(slot));
+        }
+        wheel.retain(|token| token.slot % 100 == 99);
+        assert_eq!(wheel.len(), 4);
+        let first = wheel.next().expect("four are left");
+        assert!(first > Time::from_ns(400_000_000), "{first:?}");
+        assert_eq!(
+            fired(&mut wheel, Time::from_ns(10_000_000_000)),
+            [99, 199, 299, 399]
+        );
+        wheel.schedule(Time::from_ns(20_000_000_000), token(1));
+        wheel.retain(|_| false);
+        assert_eq!((wheel.len(), wheel.next()), (0, None));
     }
 
     #[test]

@@ -276,6 +276,10 @@ impl Nic {
             }
             None => {}
         }
+        if self.qps.len() == 0 {
+            // Deadlines that moved or were met have left theirs in the wheel. A process without queue pairs has nothing to wake for.
+            self.timers.retain(|token| token.timer == Timer::Window);
+        }
         true
     }
 

@@ -64,3 +64,15 @@ fn an_end_that_nobody_has_heard_of_outlives_the_queue_pair() {
     ];
     assert_eq!(told, expected);
 }
+
+/// The deadline for its peer's first message was met long ago, and stands in the wheel all the same.
+#[test]
+fn a_nic_without_queue_pairs_has_nothing_to_wake_for() {
+    let mut pair = Pair::new();
+    let ends = [&mut pair.a, &mut pair.b];
+    assert!(ends.iter().any(|end| end.nic.poll_timeout().is_some()));
+    for end in ends {
+        destroyed(end);
+        assert_eq!(end.nic.poll_timeout(), None);
+    }
+}
