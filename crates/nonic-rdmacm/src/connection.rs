@@ -63,7 +63,8 @@ pub(crate) fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
     ))
 }
 
-fn listen_once(id: &Arc<Id>, backlog: u32) -> Result<(), Errno> {
+/// The address that an identifier is to listen at, on which devices, and whether IPv6's unspecified address means no other family.
+fn listening_place(id: &Id) -> Result<(SocketAddr, Vec<&'static Device>, bool), Errno> {
     let (local, mut devices, own_family_only) = {
         let state = id.state();
         if !state.listeners.is_empty() {
@@ -77,17 +78,14 @@ fn listen_once(id: &Arc<Id>, backlog: u32) -> Result<(), Errno> {
             Some(device) => vec![device],
             None => state.everywhere.clone(),
         };
-        (
-            state.local.ok_or_else(|| {
-                refused(
-                    libc::EINVAL,
-                    "the identifier has no address",
-                    "bind it first (rdma_bind_addr), or resolve an address (rdma_resolve_addr)",
-                )
-            })?,
-            devices,
-            state.own_family_only,
-        )
+        let local = state.local.ok_or_else(|| {
+            refused(
+                libc::EINVAL,
+                "the identifier has no address",
+                "bind it first (rdma_bind_addr), or resolve an address (rdma_resolve_addr)",
+            )
+        })?;
+        (local, devices, state.own_family_only)
     };
     devices.retain(|device| id.check_service(device).is_ok());
     if devices.is_empty() {
@@ -97,6 +95,11 @@ fn listen_once(id: &Arc<Id>, backlog: u32) -> Result<(), Errno> {
             "use a RoCE device for datagrams",
         ));
     }
+    Ok((local, devices, own_family_only))
+}
+
+fn listen_once(id: &Arc<Id>, backlog: u32) -> Result<(), Errno> {
+    let (local, devices, own_family_only) = listening_place(id)?;
     let gid = gid_of(local.ip());
     // The unspecified address of IPv6 means all, unless the program says otherwise.
     let everywhere = local.ip().is_unspecified() && local.is_ipv6() && !own_family_only;

@@ -74,6 +74,12 @@ pub(crate) struct Options {
     guest: bool,
 }
 
+impl Options {
+    fn rounds(&self) -> u32 {
+        if self.quick { 1 } else { self.rounds }
+    }
+}
+
 /// Measures and tells.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let began = Instant::now();
@@ -90,25 +96,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         scale: if options.quick { 0.1 } else { 1.0 },
     };
     if options.watched {
-        return watched::run(bench, if options.quick { 1 } else { options.rounds });
+        return watched::run(bench, options.rounds());
     }
     let machine = Machine::with_dist(&dist.root, options.dist.is_current().then(commit).flatten());
     let whole = Duration::try_from_secs_f64(options.minutes * 60.0).context("not a number of minutes")?;
-    let wanted = if options.quick { 1 } else { options.rounds };
     if let Some(before) = &options.before {
         let before = Bench {
             nonic: std::path::absolute(before)?.join("bin/nonic"),
             ..bench
         };
-        let mut builds = Builds::new(&comparisons);
-        let rounds = repeat(wanted, began + whole, |round| {
-            builds.measure_round(&before, &bench, round)
-        });
-        if options.json {
-            println!("{:#}", builds.json(rounds));
-        } else {
-            print!("{}", builds.text());
-        }
+        compare_builds(&before, &bench, &comparisons, options, began + whole);
         return Ok(());
     }
     // Plots take longer for a round, and less depends on them.
@@ -118,7 +115,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         whole
     };
     let mut found = Found::default();
-    let rounds = repeat(wanted, began + for_tables, |round| {
+    let rounds = repeat(options.rounds(), began + for_tables, |round| {
         measure_round(&bench, &comparisons, round, &mut found);
     });
     // What was measured so far must not be lost with a guest.
@@ -155,6 +152,25 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     eprintln!("took {:.0} s", began.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// Measures what is nonic's with another build as well, and tells how they compare.
+fn compare_builds(
+    before: &Bench<'_>,
+    now: &Bench<'_>,
+    comparisons: &[Comparison],
+    options: &Options,
+    until: Instant,
+) {
+    let mut builds = Builds::new(comparisons);
+    let rounds = repeat(options.rounds(), until, |round| {
+        builds.measure_round(before, now, round);
+    });
+    if options.json {
+        println!("{:#}", builds.json(rounds));
+    } else {
+        print!("{}", builds.text());
+    }
 }
 
 /// Where programs run, as the user who runs this: what we measure needs no rights, but which processes may be traced

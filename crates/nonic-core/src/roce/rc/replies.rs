@@ -287,6 +287,10 @@ impl Replies {
         if length > batch.max_len {
             return Some(Emit::NotInBatch);
         }
+        let acknowledges = |msn| Aeth {
+            syndrome: Syndrome::ack(),
+            msn,
+        };
         let finished = match reply {
             Reply::Aeth { psn, aeth, .. } => {
                 count_refusal(nic, &mut self.refusals, aeth.syndrome);
@@ -304,20 +308,14 @@ impl Replies {
             }
             Reply::Atomic { psn, msn, original } => {
                 let mut headers = Headers::new(roce.bth(operation, *psn));
-                headers.aeth = Aeth {
-                    syndrome: Syndrome::ack(),
-                    msn: *msn,
-                };
+                headers.aeth = acknowledges(*msn);
                 headers.atomic_original = *original;
                 headers.emit(out);
                 true
             }
             Reply::Done { psn, msn } => {
                 let mut headers = Headers::new(roce.bth(operation, *psn));
-                headers.aeth = Aeth {
-                    syndrome: Syndrome::ack(),
-                    msn: *msn,
-                };
+                headers.aeth = acknowledges(*msn);
                 headers.emit(out);
                 true
             }
