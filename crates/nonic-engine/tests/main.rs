@@ -12,9 +12,11 @@ mod fuzz {
 
 mod fair_window;
 mod fuzz_corpus;
+mod gathered;
 mod inspect;
 mod loopback;
 mod mapped_memory;
 mod registry;
 mod registry_processes;
+mod side;
 mod socket;

@@ -117,8 +117,8 @@ pub static SHARDS: Setting = Setting {
 pub static PROMPT_ACKS: Setting = Setting {
     name: "NONIC_PROMPT_ACKS",
     form: Form::Choice(&["off", "on"]),
-    about: "`on` sends acknowledgements and short requests at once; otherwise they may wait for the program's next call, or \
-            for the answer to an earlier request, to travel together.",
+    about: "`on` sends acknowledgements and short requests at once; otherwise they may wait for the program's next call, for \
+            the answer to an earlier request, or for half a millisecond, to travel or be executed together.",
 };
 
 /// Whether processes of one host send to each other's own ports.

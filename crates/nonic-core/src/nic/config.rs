@@ -49,7 +49,8 @@ pub struct NicConfig {
     /// From so many bytes on, a SEND to a peer on this host with nothing before or behind it names its bytes, and the receiver fetches
     /// them if it can: one copy in place of one into a record and one out of it.
     pub pull_worth: u32,
-    /// Bytes of payload in a record to a peer on this host, at most. A longer message takes several.
+    /// Bytes of payload in a record to a peer on this host. A longer message takes several. Of SENDs from
+    /// [`NicConfig::pull_worth`] on that are not alone, records have up to four times as many.
     pub record_piece: u32,
     /// Habits of iWARP queue pairs.
     pub iwarp: IwarpConfig,

@@ -483,6 +483,11 @@ impl Nic {
         self.qps.find(qpn).is_some_and(QueuePair::awaits_answer)
     }
 
+    /// Whether a queue pair's WRITEs and READs are executed by this NIC, in the memory of its peer.
+    pub fn executes_by_itself(&self, qpn: Qpn) -> bool {
+        self.qps.find(qpn).is_some_and(QueuePair::executes_by_itself)
+    }
+
     /// Whether completions wait for [`Nic::publish`].
     pub fn has_unpublished(&self) -> bool {
         !self.resources.outbox.is_empty()

@@ -234,6 +234,14 @@ impl QueuePair {
         }
     }
 
+    /// Whether its WRITEs and READs are executed here, in the memory of its peer.
+    pub(super) fn executes_by_itself(&self) -> bool {
+        match &self.transport {
+            Transport::Roce(qp) => qp.executes_by_itself(),
+            Transport::Iwarp(_) => false,
+        }
+    }
+
     /// The attributes in force.
     pub(super) fn attributes(&self) -> QpAttributes {
         match &self.transport {

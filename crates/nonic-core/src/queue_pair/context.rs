@@ -152,7 +152,7 @@ impl QpContext {
     }
 
     /// A request that was checked, as it is queued.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn wqe(&self, request: &SendRequest<'_>) -> SendWqe {
         SendWqe::new(self.pd, request)
     }

@@ -731,3 +731,30 @@ proptest! {
         pair.b.nic.handle_record(now, (src, dst), &bytes, &mut [0; 16]);
     }
 }
+
+/// One that is alone is divided, so that one processor copies out of one record while the other copies into the next. Of several, one is
+/// copied in while the one before it is copied out.
+#[test]
+fn long_sends_in_a_row_take_fewer_records_than_one_that_is_alone() {
+    const LENGTH: u32 = 8 * 1024;
+    let mut pair = Pair::new(&Setup {
+        record_piece: 1024,
+        pull_worth: 2000,
+        ..Setup::local()
+    });
+    let length = LENGTH as usize;
+    let sent = pattern(3, 2 * length);
+    pair.a.fill(0, &sent);
+    recv!(pair.b, 5, 0, LENGTH);
+    recv!(pair.b, 6, length, LENGTH);
+    post!(pair.a, 1, SendOp::Send, 0, LENGTH);
+    sent!(pair.a, []);
+    assert_eq!(pair.host().waiting(&pair.a), 8, "it is alone");
+    post!(pair.a, 2, SendOp::Send, length, LENGTH);
+    sent!(pair.a, []);
+    assert_eq!(pair.host().waiting(&pair.a), 8 + 2);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success), (2, Status::Success)]);
+    received!(pair.b, [(5, Status::Success), (6, Status::Success)]);
+    assert_eq!(pair.b.bytes(0, 2 * length), sent);
+}

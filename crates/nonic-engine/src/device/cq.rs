@@ -53,7 +53,7 @@ impl Device {
         let taken = cq.poll(max, &mut sink)?;
         if taken > 0 {
             // The program polls again soon, and drives the NIC when it finds nothing.
-            self.inner.drivers.iter().for_each(|driver| driver.polled());
+            self.inner.drivers.iter().for_each(|driver| driver.found());
             return Ok(taken);
         }
         self.progress();

@@ -6,7 +6,7 @@ use crate::netdev::Wire;
 use crate::shard::Effort;
 use nonic_core::{
     CompletionQueue, CreateError, ModifyError, Nic, Path, PdId, PostError, Psn, QpAttributes, QpInit,
-    QpState, Qpn, ReceiveQueue, RecvRequest, SendRequest, Time, XrcDomain,
+    QpState, Qpn, ReceiveQueue, RecvRequest, SendOp, SendRequest, Time, XrcDomain,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -202,37 +202,31 @@ impl Device {
 
     /// Posts several send requests at once. On refusal, tells which one; those before it are posted.
     pub fn post_sends(&self, qpn: Qpn, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
-        let driver = self.inner.driver_of(qpn);
-        let mut turn = driver.turn();
-        // Nothing that posting itself does depends on the time.
-        let now = turn.recent_time();
-        let mut bytes = 0;
-        let posted = requests.iter().enumerate().try_for_each(|(index, request)| {
-            bytes += request.data.length();
-            turn.nic
-                .post_of_list(now, qpn, request, index + 1 < requests.len())
-                .map_err(|error| (index, error))
-        });
-        if turn.posted(|| driver.now(), qpn, bytes) {
-            turn.end_settled();
-        }
-        posted
+        self.post_each_send(qpn, |poster| {
+            requests.iter().enumerate().try_for_each(|(index, request)| {
+                let more = index + 1 < requests.len();
+                poster.post(request, more).map_err(|error| (index, error))
+            })
+        })
     }
 
     /// Posts send requests as `post` produces them, in one turn, and sends what can be sent.
     pub fn post_each_send<T>(&self, qpn: Qpn, post: impl FnOnce(&mut SendPoster<'_>) -> T) -> T {
         let driver = self.inner.driver_of(qpn);
         let mut turn = driver.turn();
+        // Nothing that posting itself does depends on the time.
         let now = turn.recent_time();
+        let gathers = turn.may_gather(driver.polls());
         let mut poster = SendPoster {
             nic: &mut turn.nic,
             now,
             qpn,
             bytes: 0,
+            gathers,
         };
         let result = post(&mut poster);
-        let bytes = poster.bytes;
-        if turn.posted(|| driver.now(), qpn, bytes) {
+        let SendPoster { bytes, gathers, .. } = poster;
+        if turn.posted(|| driver.now(), qpn, bytes, gathers) {
             turn.end_settled();
         }
         result
@@ -257,6 +251,8 @@ pub struct SendPoster<'a> {
     now: Time,
     qpn: Qpn,
     bytes: u64,
+    /// All that was posted may wait to be executed together.
+    gathers: bool,
 }
 
 impl SendPoster<'_> {
@@ -268,6 +264,8 @@ impl SendPoster<'_> {
     /// Posts one. If there is `more` to be posted, it may wait for that.
     pub fn post(&mut self, request: &SendRequest<'_>, more: bool) -> Result<(), PostError> {
         self.bytes += request.data.length();
+        self.gathers &= matches!(request.op, SendOp::Write(_) | SendOp::Read(_));
+        let more = more || self.gathers;
         self.nic.post_of_list(self.now, self.qpn, request, more)
     }
 }

@@ -270,10 +270,15 @@ impl Connection {
     }
 
     fn execute_run_announced(&mut self, requests: &[DirectRequest<'_>], key: usize) -> Option<usize> {
-        let operation = requests.first()?.operation;
-        let starts = requests.iter().map_while(|request| self.admit(request, key));
-        let starts: SmallVec<[u64; LONGEST_RUN]> = starts.collect();
+        let first = requests.first()?;
+        let operation = first.operation;
+        // What the target says of its queue pair and its key is the same for all of them.
+        let pd = self.admit(first, key)?;
         let entry = self.peer.view.key(key);
+        let needed = operation.needs_there();
+        let start =
+            |request: &DirectRequest<'_>| entry.check(pd, needed, request.va, u64::from(request.left));
+        let starts: SmallVec<[u64; LONGEST_RUN]> = requests.iter().map_while(start).collect();
         if entry.memory() != 0 {
             // Mapped memory, where each is a copy.
             let executed = requests.iter().zip(starts);
@@ -291,9 +296,9 @@ impl Connection {
         self.peer.ring.hazard().store(hazard.to_word(), Ordering::Release);
     }
 
-    /// Whether the target permits a request now, and where in its key's memory that begins.
+    /// Whether the target takes requests like this one now, through this key: then the domain that the key must belong to.
     #[inline]
-    fn admit(&mut self, request: &DirectRequest<'_>, key: usize) -> Option<u64> {
+    fn admit(&mut self, request: &DirectRequest<'_>, key: usize) -> Option<u32> {
         if !self.peer.view.is_qp(self.index, request.target) {
             self.look_again();
             return None;
@@ -308,8 +313,7 @@ impl Connection {
         {
             return None;
         }
-        let entry = peer.view.key(key);
-        entry.check(qp.pd(), needed, request.va, u64::from(request.left))
+        Some(qp.pd())
     }
 
     /// Moves the bytes of a request that is permitted, or executes an atomic.
@@ -361,7 +365,10 @@ impl Connection {
 
     #[inline]
     fn execute_announced(&mut self, request: &DirectRequest<'_>, key: usize) -> Option<Direct> {
-        let start = self.admit(request, key)?;
+        let pd = self.admit(request, key)?;
+        let needed = request.operation.needs_there();
+        let entry = self.peer.view.key(key);
+        let start = entry.check(pd, needed, request.va, u64::from(request.left))?;
         self.move_bytes(request, key, start)
     }
 

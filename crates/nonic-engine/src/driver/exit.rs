@@ -105,6 +105,7 @@ fn drive_all(turns: &mut [Turn<'_>]) -> bool {
 
 fn drive(turn: &mut Turn<'_>) -> bool {
     let now = turn.now();
+    turn.flush_deferred(|| now);
     turn.drive(now, Effort::Full)
 }
 

@@ -266,9 +266,10 @@ impl Driver {
         }
     }
 
-    /// The program polled and found completions that were there already.
-    pub(crate) fn polled(&self) {
+    /// The program polled and found completions that were there already. What it posted before does not wait for it to find none.
+    pub(crate) fn found(&self) {
         self.turns.park.polled();
+        self.send_deferred();
     }
 
     /// Where the count of the program's polls is.
@@ -342,13 +343,17 @@ impl Driver {
 
     /// The program is about to sleep: the background thread must watch the descriptors now.
     pub(crate) fn resume(&self) {
-        if self.turns.has_deferred() {
-            self.turn().flush_deferred(|| self.turns.now());
-        }
+        self.send_deferred();
         self.turns.park.call_back();
         if self.wake().is_lost() {
             // The background thread would not come.
             self.fail();
+        }
+    }
+
+    fn send_deferred(&self) {
+        if self.turns.has_deferred() {
+            self.turn().flush_deferred(|| self.turns.now());
         }
     }
 

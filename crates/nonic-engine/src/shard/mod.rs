@@ -133,6 +133,7 @@ impl Machine for Shard {
             self.nic.poll_timeout(),
             self.common.connections.next_timeout(),
             self.carriers.next_stream_timeout(),
+            self.batching.due(),
             links,
             self.failure.due(),
         ];
@@ -268,6 +269,7 @@ impl Shard {
     pub(crate) fn drive(&mut self, now: Time, effort: Effort) -> bool {
         self.schedule.count();
         self.clock_read = now;
+        self.batching.look(now);
         let mut worked = self.exchange_records(&|| now);
         if self.schedule.take_socket_turn(now, effort == Effort::Full) {
             worked |= self.receive(now, self.schedule.hot());
@@ -307,6 +309,10 @@ impl Shard {
             self.publish(now);
             return true;
         }
+        let by_program = matches!(effort, Effort::Light { .. });
+        if !by_program && !worked && self.batching.gathers(now) && !self.needs_flush() {
+            return false;
+        }
         worked | self.flush(now)
     }
 
@@ -329,13 +335,19 @@ impl Shard {
 
     /// The program posted so many bytes to a queue pair: they leave now, or wait for more to travel with.
     ///
-    /// They wait only while the peer owes an answer to an earlier request of the same queue pair. So a lone request never
-    /// waits, and no thread has to be woken for those that do: the answer, the timer that is set for it, or any poll of the
-    /// program sends them.
+    /// They wait only while the peer owes an answer to an earlier request of the same queue pair, or if they are `gathered`. So a lone
+    /// request never waits, and no thread has to be woken for those that do: the answer, the timer that is set for it, or any poll of
+    /// the program sends them. What is gathered has a timer of its own.
     ///
     /// Whether the end of the turn has nothing to see to.
     #[must_use]
-    pub(crate) fn posted(&mut self, now: impl FnOnce() -> Time, qpn: Qpn, bytes: u64) -> bool {
+    pub(crate) fn posted(
+        &mut self,
+        now: impl FnOnce() -> Time,
+        qpn: Qpn,
+        bytes: u64,
+        gathered: bool,
+    ) -> bool {
         if self.carriers.streams.is_some() {
             self.flush(now());
             return false;
@@ -357,11 +369,25 @@ impl Shard {
             }
             return self.is_settled();
         }
-        let may_wait = self.batching.hold_post(bytes);
-        if !may_wait || self.carriers.stalled.is_some() || !self.nic.awaits_answer(qpn) {
+        let full = !self.batching.hold_post(bytes);
+        if full || self.carriers.stalled.is_some() {
+            self.flush(now());
+            return false;
+        }
+        if gathered && (self.batching.gathers_for(qpn) || self.nic.executes_by_itself(qpn)) {
+            let first = self.batching.gather(now, qpn);
+            return !first && !self.nic.has_news();
+        }
+        if !self.nic.awaits_answer(qpn) {
             self.flush(now());
         }
         false
+    }
+
+    /// The program is about to post, and has polled so often. Whether WRITEs and READs may wait to be executed together.
+    #[inline]
+    pub(crate) fn may_gather(&mut self, polls: u32) -> bool {
+        self.batching.may_gather(polls)
     }
 
     /// After something of records alone: whether it led to nothing that the end of a turn sees to. What there was before, the turn in

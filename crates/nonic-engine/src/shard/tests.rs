@@ -152,7 +152,7 @@ fn post(shard: &mut Shard, now: Time, qpn: Qpn, length: u32, [lkey, rkey]: [u32;
         destination: None,
     };
     shard.nic.post_send(now, qpn, &request).expect("posted");
-    let _settled = shard.posted(|| now, qpn, u64::from(length));
+    let _settled = shard.posted(|| now, qpn, u64::from(length), false);
 }
 
 impl Wire {

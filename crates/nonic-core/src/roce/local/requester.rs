@@ -30,11 +30,14 @@ use crate::verbs::work::{SendFlags, SendOp, Status};
 use crate::verbs::wqe::SendWqe;
 use nonic_wire::{NakCode, Psn, Service};
 
+/// Long requests that follow each other are divided into pieces so many times as long as those of one that is alone.
+const LONGER_IN_A_ROW: u32 = 4;
+
 /// The requester half.
 #[derive(Debug)]
 pub(crate) struct RecordRequester {
     lane: LaneId,
-    /// Bytes of payload that a record has, unless it is the last of its request.
+    /// Bytes of payload that a record has, unless it is the last of its request, or of a long one that is not alone.
     piece: u32,
     queue: SendQueue<RecordRequest>,
     /// Number of the next record, and of the oldest that is not answered.
@@ -80,7 +83,7 @@ struct RecordRequest {
 
 impl RecordRequest {
     /// Of records that carry their bytes.
-    #[inline]
+    #[inline(always)]
     fn new(wqe: SendWqe, piece: u32) -> Self {
         let records = packets_of(&wqe, piece);
         RecordRequest {
@@ -169,7 +172,7 @@ impl RecordRequester {
     }
 
     /// Queues a request.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post(&mut self, wqe: SendWqe) {
         self.queue.push(RecordRequest::new(wqe, self.piece));
     }
@@ -253,10 +256,10 @@ impl RecordRequester {
             && matches!(request.wqe.op, SendOp::Write(_) | SendOp::Read(_))
     }
 
-    /// Whether a request that is about to be queued may wait for the next one of the program's list, to be executed together with it.
+    /// Whether WRITEs and READs are executed here, in the memory of the peer: then they may wait for each other.
     #[inline]
-    pub(crate) fn may_wait_for_more(&self, op: SendOp) -> bool {
-        self.direct.works && matches!(op, SendOp::Write(_) | SendOp::Read(_))
+    pub(crate) fn executes_by_itself(&self) -> bool {
+        self.direct.works
     }
 
     /// Whether a request that is about to be queued has nothing before it and may begin.
@@ -332,14 +335,19 @@ impl RecordRequester {
         }
     }
 
-    /// A long request begins that is no WRITE or READ: whether its records carry its bytes or name them.
+    /// A long request begins that is no WRITE or READ: whether its records carry its bytes or name them, and how many.
     fn choose_who_copies(&mut self, roce: &RoceContext, nic: &NicResources) {
         // The pieces of both are divided at the same places.
         let most = nic.direct_piece - nic.direct_piece % self.piece;
         let able = self.pulls && most > 0 && nic.direct.is_some() && roce.common.service == Service::Rc;
-        // Of several, one processor copies the next in while the other copies the one before it out: that is faster.
-        let pulls = able && self.next == self.una && self.has_one_unwritten();
-        let own = self.piece;
+        // Of several, one processor copies the next in while the other copies the one before it out: that is faster. Of one that is
+        // alone, they do so with its pieces.
+        let alone = self.next == self.una && self.has_one_unwritten();
+        let pulls = able && alone;
+        let own = match alone {
+            true => self.piece,
+            false => self.piece * LONGER_IN_A_ROW,
+        };
         if let Some(request) = self.queue.current_mut() {
             let wqe = &request.wqe;
             let named = pulls && wqe.op.is_send() && wqe.payload.named(&nic.keys, 0, wqe.length).is_some();

@@ -43,7 +43,8 @@ impl RoceQueuePair {
                 RcRequester::Records(requester) => {
                     // The time may be an old one, which a rate cannot do with.
                     let paced = self.pacer.rate() != 0;
-                    let waits = paced || (more && requester.may_wait_for_more(request.op));
+                    let joins = more && requester.executes_by_itself();
+                    let waits = paced || (joins && matches!(request.op, SendOp::Write(_) | SendOp::Read(_)));
                     if is_direct(request.op) && !waits && requester.is_alone(&self.roce) {
                         let wqe = self.roce.common.wqe(request);
                         match requester.execute_alone(&self.roce, nic, &wqe) {

@@ -25,6 +25,17 @@ impl RoceQueuePair {
         )
     }
 
+    /// Whether its WRITEs and READs are executed here, in the memory of its peer.
+    pub(crate) fn executes_by_itself(&self) -> bool {
+        match &self.machine {
+            ServiceMachine::Rc {
+                requester: RcRequester::Records(requester),
+                ..
+            } => requester.executes_by_itself(),
+            _ => false,
+        }
+    }
+
     /// The lane it writes to.
     pub(crate) fn lane(&mut self) -> Option<LaneId> {
         match &mut self.machine {
