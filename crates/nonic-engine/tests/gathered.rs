@@ -2,7 +2,7 @@
 //! again.
 
 use crate::side::{LEN, SOON, Side, at, pair};
-use nonic_core::{Data, Region, SendFlags, SendOp, SendRequest, Sge, Status};
+use nonic_core::{Data, Region, SendFlags, SendOp, SendRequest, Status};
 use nonic_engine::memory::Pages;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -128,14 +128,9 @@ fn what_a_program_leaves_waiting_is_executed_without_it_and_none_waits_after_tha
 #[test]
 fn what_is_no_write_waits_for_nothing_and_comes_behind_them() {
     let (a, b, rkey) = exposed();
-    let sge = Sge {
-        addr: 0,
-        length: 8,
-        lkey: b.lkey,
-    };
     let receive = nonic_core::RecvRequest {
         wr_id: 1,
-        sges: &[sge],
+        sges: &[b.sge(0, 8)],
     };
     b.device.post_recv(b.qpn, &receive).expect("posted");
     let mut done = post_waiting(&a, rkey);

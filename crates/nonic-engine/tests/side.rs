@@ -1,9 +1,9 @@
 //! Devices of one process, with memory and a queue pair each: to each other they are peers on one host like any other.
 
 use nonic_core::{
-    Access, AckTimeout, CompletionQueue, Data, KeySpec, Path, PathMtu, PdId, Psn, QpAttributes, QpCapacity,
-    QpInit, QpState, Qpn, Region, RemoteAddress, RnrTimer, SendFlags, SendOp, SendRequest, Service, Sge,
-    Status,
+    Access, AckTimeout, Completion, CompletionQueue, Data, KeySpec, Path, PathMtu, PdId, Psn, QpAttributes,
+    QpCapacity, QpInit, QpState, Qpn, Region, RemoteAddress, RnrTimer, SendFlags, SendOp, SendRequest,
+    Service, Sge, Status,
 };
 use nonic_engine::memory::Pages;
 use nonic_engine::{Config, Device};
@@ -32,20 +32,21 @@ impl Side {
     pub(crate) fn new(direct: bool) -> Side {
         let mut config = Config::default();
         config.direct = direct;
-        let device = Device::open_with("roce_lo", &config).expect("loopback is there");
+        Side::open(&config, LEN, 64)
+    }
+
+    /// As the environment asks for, so that these tests can be run with other settings too.
+    pub(crate) fn from_environment(memory: usize, completions: usize) -> Side {
+        let config = Config::from_environment().expect("legal settings");
+        Side::open(&config, memory, completions)
+    }
+
+    fn open(config: &Config, memory: usize, completions: usize) -> Side {
+        let device = Device::open_with("roce_lo", config).expect("loopback is there");
         let pd = device.alloc_pd();
-        let cq = device.create_cq(64, None);
-        let init = QpInit {
-            service: Service::Rc,
-            pd,
-            send_cq: cq.clone(),
-            recv_cq: cq.clone(),
-            srq: None,
-            capacity: QpCapacity::default(),
-            signal_all: true,
-        };
-        let qpn = device.create_qp(init).expect("a queue pair");
-        let local = Arc::new(Pages::new(LEN).expect("memory"));
+        let cq = device.create_cq(completions, None);
+        let qpn = create_qp(&device, pd, &cq);
+        let local = Arc::new(Pages::new(memory).expect("memory"));
         let mut side = Side {
             device,
             pd,
@@ -54,8 +55,13 @@ impl Side {
             local: Arc::clone(&local),
             lkey: 0,
         };
-        side.lkey = side.register(&local, 0..LEN, Access::LOCAL_WRITE);
+        side.lkey = side.register(&local, 0..memory, Access::LOCAL_WRITE);
         side
+    }
+
+    /// Another queue pair, with the same completion queue.
+    pub(crate) fn create_qp(&self) -> Qpn {
+        create_qp(&self.device, self.pd, &self.cq)
     }
 
     pub(crate) fn register(&self, pages: &Arc<Pages>, range: std::ops::Range<usize>, access: Access) -> u32 {
@@ -73,8 +79,12 @@ impl Side {
     }
 
     pub(crate) fn connect(&self, peer: &Side) {
+        self.connect_qp(self.qpn, peer, peer.qpn);
+    }
+
+    pub(crate) fn connect_qp(&self, qpn: Qpn, peer: &Side, dest_qpn: Qpn) {
         let set = |attributes| {
-            let modified = self.device.modify_qp(self.qpn, &attributes);
+            let modified = self.device.modify_qp(qpn, &attributes);
             modified.expect("a legal transition");
         };
         set(QpAttributes {
@@ -89,7 +99,7 @@ impl Side {
             state: Some(QpState::Rtr),
             path: Some(Path { gid_index: 0, remote }),
             path_mtu: Some(PathMtu::Mtu4096),
-            dest_qpn: Some(peer.qpn),
+            dest_qpn: Some(dest_qpn),
             rq_psn: Some(Psn::new(7)),
             max_dest_rd_atomic: Some(16),
             min_rnr_timer: RnrTimer::from_code(12),
@@ -106,32 +116,45 @@ impl Side {
         });
     }
 
-    /// Executes a request with the first bytes of our memory; how it ended.
-    pub(crate) fn execute(&self, op: SendOp, length: u32) -> Status {
-        let sge = Sge {
-            addr: 0,
+    /// A part of our memory.
+    pub(crate) fn sge(&self, addr: u64, length: u32) -> Sge {
+        Sge {
+            addr,
             length,
             lkey: self.lkey,
-        };
-        let sges = [sge];
+        }
+    }
+
+    /// Posts a request to one of our queue pairs.
+    pub(crate) fn post(&self, qpn: Qpn, wr_id: u64, op: SendOp, sge: Sge) {
         let request = SendRequest {
-            wr_id: 1,
+            wr_id,
             op,
-            data: Data::Sges(&sges),
+            data: Data::Sges(&[sge]),
             flags: SendFlags::SIGNALED,
             destination: None,
         };
-        self.device.post_send(self.qpn, &request).expect("posted");
-        let deadline = Instant::now() + SOON;
-        let mut status = None;
-        while status.is_none() {
+        self.device.post_send(qpn, &request).expect("posted");
+    }
+
+    /// The next completion, which must come within this time.
+    pub(crate) fn wait_within(&self, time: Duration) -> Completion {
+        let deadline = Instant::now() + time;
+        let mut found = None;
+        while found.is_none() {
             let taken = self
                 .device
-                .poll(&self.cq, 1, |completion| status = Some(completion.status));
+                .poll(&self.cq, 1, |completion| found = Some(completion));
             taken.expect("no overflow");
             assert!(Instant::now() < deadline, "no completion in time");
         }
-        status.expect("just found")
+        found.expect("just found")
+    }
+
+    /// Executes a request with the first bytes of our memory; how it ended.
+    pub(crate) fn execute(&self, op: SendOp, length: u32) -> Status {
+        self.post(self.qpn, 1, op, self.sge(0, length));
+        self.wait_within(SOON).status
     }
 
     pub(crate) fn mapped(&self) -> u64 {
@@ -165,10 +188,26 @@ impl Side {
 }
 
 pub(crate) fn pair() -> (Side, Side) {
-    let (a, b) = (Side::new(true), Side::new(true));
+    connected(Side::new(true), Side::new(true))
+}
+
+pub(crate) fn connected(a: Side, b: Side) -> (Side, Side) {
     a.connect(&b);
     b.connect(&a);
     (a, b)
+}
+
+fn create_qp(device: &Device, pd: PdId, cq: &Arc<CompletionQueue>) -> Qpn {
+    let init = QpInit {
+        service: Service::Rc,
+        pd,
+        send_cq: Arc::clone(cq),
+        recv_cq: Arc::clone(cq),
+        srq: None,
+        capacity: QpCapacity::default(),
+        signal_all: true,
+    };
+    device.create_qp(init).expect("a queue pair")
 }
 
 pub(crate) fn at(rkey: u32, va: u64) -> RemoteAddress {

@@ -138,20 +138,46 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         };
         report.write(docs)?;
     }
-    if options.json {
-        let mut json = table::json(&comparisons, &found, rounds);
-        json["machine"] = machine.json();
-        json["curves"] = plots.iter().map(curves::Plot::json).collect();
-        json["guest"] = in_guest.unwrap_or_default();
-        println!("{json:#}");
-    } else {
-        print!("{}", table::text(&comparisons, &found));
-        if let Some(in_guest) = &in_guest {
-            print!("\n{}", guest::markdown(in_guest));
-        }
+    let results = Results {
+        machine,
+        comparisons,
+        found,
+        plots,
+        in_guest,
+        rounds,
+    };
+    match options.json {
+        true => println!("{:#}", results.json()),
+        false => print!("{}", results.text()),
     }
     eprintln!("took {:.0} s", began.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// What was measured, where.
+struct Results {
+    machine: Machine,
+    comparisons: Vec<Comparison>,
+    found: Found,
+    plots: Vec<curves::Plot>,
+    in_guest: Option<serde_json::Value>,
+    rounds: u32,
+}
+
+impl Results {
+    fn json(self) -> serde_json::Value {
+        let mut json = table::json(&self.comparisons, &self.found, self.rounds);
+        json["machine"] = self.machine.json();
+        json["curves"] = self.plots.iter().map(curves::Plot::json).collect();
+        json["guest"] = self.in_guest.unwrap_or_default();
+        json
+    }
+
+    fn text(&self) -> String {
+        let in_guest = self.in_guest.as_ref().map(guest::markdown);
+        let in_guest = in_guest.map(|markdown| format!("\n{markdown}"));
+        table::text(&self.comparisons, &self.found) + &in_guest.unwrap_or_default()
+    }
 }
 
 /// Measures what is nonic's with another build as well, and tells how they compare.

@@ -144,6 +144,10 @@ impl<R: Queued> SendQueue<R> {
         };
         common.complete_send(nic, request.wqe(), status);
         self.requests.pop_front();
+        if self.requests.is_empty() {
+            // The next one goes where this one was, which is in the nearest cache. With many queue pairs, so is the address.
+            self.requests.clear();
+        }
         self.cursor = self.cursor.saturating_sub(1);
         true
     }

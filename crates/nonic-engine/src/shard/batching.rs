@@ -37,7 +37,7 @@ pub(super) struct Batching {
     allowed: bool,
     /// Acknowledgements wait.
     acknowledgements: bool,
-    /// Requests that wait, and how many bytes they have.
+    /// Requests that wait, whether for packets or to be executed here, and how many bytes they have.
     posts: u32,
     bytes: u64,
     /// By when those that were gathered must be executed, and the queue pair of the first.

@@ -15,19 +15,20 @@ const BATCHES_PER_FLUSH: usize = 64;
 const ROUNDS_PER_FLUSH: usize = 8;
 
 impl Shard {
-    /// Sends what there is to send, within bounds. Whether there was anything.
+    /// Sends what there is to send, within bounds, and has executed what needs no packets. Whether there was anything.
     pub(super) fn transmit(&mut self, now: Time) -> bool {
         if let Some((streams, nic)) = self.streams() {
             return streams.attend(now, nic);
         }
         let mut worked = false;
+        let ready = self.nic.ready_queue_pairs();
         if let Some(transmit) = self.carriers.stalled.take() {
             self.send(now, &transmit);
             worked = true;
         }
         // Every queue pair gets its turn, so every acknowledgement leaves; a flood of READ responses or
         // datagrams goes on in the next call.
-        let budget = self.nic.ready_queue_pairs() + BATCHES_PER_FLUSH;
+        let budget = ready + BATCHES_PER_FLUSH;
         self.carriers.unsent = true;
         for _ in 0..budget {
             if self.carriers.stalled.is_some() {
@@ -45,7 +46,7 @@ impl Shard {
                 break;
             }
         }
-        worked
+        worked || self.nic.ready_queue_pairs() < ready
     }
 
     /// Executes the records that this shard wrote to itself, and sends what follows from it: where both ends are ours, no other thread

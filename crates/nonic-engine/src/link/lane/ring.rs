@@ -230,6 +230,10 @@ impl RecordWriter {
             return None;
         }
         let record = self.under_way.pop_front()?;
+        if self.under_way.is_empty() {
+            // The next one goes where this one was, which is in the nearest cache.
+            self.under_way.clear();
+        }
         self.tail = record.end;
         let awaited = self.under_way.front().map_or(u64::MAX, |next| next.end);
         self.shared.awaited.store(awaited, Ordering::Relaxed);
