@@ -11,7 +11,7 @@ use crate::exchange::{Message, PEER_TIMEOUT, expected};
 use crate::local_gid::LocalGid;
 use anyhow::{Context, Result, anyhow, bail};
 use nonic::{
-    AckTimeout, CompletionQueue, ConnectError, ConnectOptions, Connection, Domain, Incoming, Lease,
+    AckTimeout, Closed, CompletionQueue, ConnectError, ConnectOptions, Connection, Domain, Incoming, Lease,
     QpCapacity, QueuePairBuilder, Rc, RejectReason, connect_with,
 };
 use std::net::SocketAddr;
@@ -105,6 +105,11 @@ impl Conversation {
     /// The peer's address.
     pub(crate) fn peer_addr(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// The end of the peer's side, or ours.
+    pub(crate) fn ended(&self) -> Closed {
+        lock(&self.speaker).connection.closed()
     }
 
     pub(crate) fn say(&mut self, message: &Message) -> Result<()> {

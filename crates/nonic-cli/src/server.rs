@@ -120,7 +120,8 @@ impl Server {
             }
             let run = Run::from_message(&expected("run", message)?)?;
             self.report(peer, &format!("{run} on {} {}", local.device_name(), local.ip()));
-            let mut resources = RunResources::build(&run, CmSide::Passive(&listener), local, conversation)?;
+            let side = CmSide::Passive(&listener, &conversation.ended());
+            let mut resources = RunResources::build(&run, side, local, conversation)?;
             match run.test {
                 Test::Lat => latency_target::serve(&mut resources, conversation)?,
                 Test::Bw | Test::Rate => bandwidth_target::serve(&mut resources, conversation)?,

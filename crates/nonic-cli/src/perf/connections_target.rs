@@ -22,7 +22,7 @@ pub(crate) fn serve(
     conversation.say(&before.to_message("before"))?;
 
     let mut bench = ConnectionsBench::new(test, local)?;
-    let mut connections = bench.connect(test, CmSide::Passive(listener))?;
+    let mut connections = bench.connect(test, CmSide::Passive(listener, &conversation.ended()))?;
     conversation.say(&Footprint::take(local)?.to_message("open"))?;
     answer(&mut bench, &mut connections)?;
 

@@ -55,7 +55,7 @@ impl RunResources {
     ) -> Result<Self> {
         let role = match side {
             CmSide::Active(_) => Role::Client,
-            CmSide::Passive(_) => Role::Server,
+            CmSide::Passive(..) => Role::Server,
         };
         let domain = local.device.domain();
         let requests = run.sends() + run.receives() + CREDIT_RECEIVES;
