@@ -11,6 +11,7 @@ mod ring;
 mod shared;
 mod tcp;
 mod udp;
+mod udp_duties;
 mod vm;
 mod wake;
 
@@ -37,6 +38,10 @@ pub enum Loop {
     UdpLatency,
     /// One direction, as many packets in a system call as the kernel takes.
     UdpBandwidth,
+    /// The same with a NIC's duties: packets with header and checksum are copied together, checked, and placed in memory of this size.
+    UdpDutiesCopied,
+    /// The same, payload is sent from where it is.
+    UdpDutiesGathered,
     /// Half a round trip, both sides polling their sockets.
     TcpLatency,
     /// One direction, a system call per message.
@@ -108,6 +113,7 @@ impl Side {
         match self.which {
             Loop::UdpLatency => udp::serve_echo(address),
             Loop::UdpBandwidth => udp::serve_sink(address),
+            Loop::UdpDutiesCopied | Loop::UdpDutiesGathered => udp_duties::serve(address, self.size),
             Loop::TcpLatency => tcp::serve_echo(address, self.size),
             Loop::TcpBandwidth => tcp::serve_sink(address),
             Loop::RingLatency | Loop::RingTail => ring::serve_echo(self.size),
@@ -124,6 +130,8 @@ impl Side {
             Loop::RingTail => return ring::tail(server, self.size, duration),
             Loop::UdpLatency => udp::latency(server, self.size, duration),
             Loop::UdpBandwidth => udp::bandwidth(server, duration),
+            Loop::UdpDutiesCopied => udp_duties::copied(server, self.size, duration),
+            Loop::UdpDutiesGathered => udp_duties::gathered(server, self.size, duration),
             Loop::TcpLatency => tcp::latency(server, self.size, duration),
             Loop::TcpBandwidth => tcp::bandwidth(server, self.size, duration),
             Loop::RingLatency => ring::latency(server, self.size, duration),

@@ -11,9 +11,10 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 /// One packet of the bandwidth loop: 4096 bytes of payload, a BTH and an ICRC.
-const SEGMENT_BYTES: usize = 4112;
+pub(super) const SEGMENT_BYTES: usize = 4112;
 /// As many of them as one send can carry.
-const BATCH_BYTES: usize = 15 * SEGMENT_BYTES;
+pub(super) const SEGMENTS: usize = 15;
+const BATCH_BYTES: usize = SEGMENTS * SEGMENT_BYTES;
 /// Batches under way at once.
 const WINDOW: usize = 4;
 /// What is asked for as socket buffers.
@@ -24,30 +25,8 @@ pub(super) fn bandwidth(server: &str, duration: Duration) -> Result<f64> {
     let server: SocketAddr = server.parse().context("not an address")?;
     let socket = BatchSocket::bind(Ipv4Addr::UNSPECIFIED)?;
     let contents = vec![0x5a; BATCH_BYTES];
-    let mut buffer = vec![0; 1 << 16];
-    let start = Instant::now();
-    let (mut sent, mut acknowledged) = (0_usize, 0_usize);
-    loop {
-        let sending = start.elapsed() < duration;
-        if !sending && acknowledged == sent {
-            break;
-        }
-        if sending && sent - acknowledged < WINDOW {
-            match socket.send(server, &contents, Some(SEGMENT_BYTES)) {
-                Ok(()) => sent += 1,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error).context("sending a batch"),
-            }
-        }
-        // One byte is one acknowledgement, however many arrive together.
-        acknowledged += if !sending || sent - acknowledged == WINDOW {
-            spin(|| socket.recv(&mut buffer))?.len
-        } else {
-            socket.recv(&mut buffer)?.map_or(0, |meta| meta.len)
-        };
-        ensure!(acknowledged <= sent, "more acknowledgements than batches");
-    }
-    Ok((acknowledged * BATCH_BYTES) as f64 / start.elapsed().as_secs_f64())
+    let batches = socket.stream(duration, || socket.send(server, &contents, Some(SEGMENT_BYTES)))?;
+    Ok(batches * BATCH_BYTES as f64)
 }
 
 /// Ping-pong, both sides polling: half of the round trip.
@@ -66,12 +45,21 @@ pub(super) fn latency(server: &str, size: usize, duration: Duration) -> Result<f
 
 /// Swallows batches and answers each with one byte.
 pub(super) fn serve_sink(address: Ipv4Addr) -> Result<()> {
+    serve_batches(address, |_, _| Ok(()))
+}
+
+/// Does something with all packets of so many bytes each that come, and answers each batch with one byte.
+pub(super) fn serve_batches(
+    address: Ipv4Addr,
+    mut take: impl FnMut(&[u8], usize) -> Result<()>,
+) -> Result<()> {
     let socket = BatchSocket::bind(address)?;
     println!("{}", socket.socket.local_addr()?);
     let mut buffer = vec![0; 1 << 16];
     let mut unanswered_bytes = 0;
     loop {
         let meta = spin(|| socket.recv(&mut buffer))?;
+        take(&buffer[..meta.len], meta.stride)?;
         // Counted by bytes, since nothing promises that a batch arrives in one piece.
         unanswered_bytes += meta.len;
         while unanswered_bytes >= BATCH_BYTES {
@@ -95,13 +83,13 @@ pub(super) fn serve_echo(address: Ipv4Addr) -> Result<()> {
 }
 
 /// A socket that sends and receives batches.
-struct BatchSocket {
-    socket: UdpSocket,
+pub(super) struct BatchSocket {
+    pub(super) socket: UdpSocket,
     state: UdpSocketState,
 }
 
 impl BatchSocket {
-    fn bind(address: Ipv4Addr) -> Result<Self> {
+    pub(super) fn bind(address: Ipv4Addr) -> Result<Self> {
         let socket = plain_socket(address)?;
         let state = UdpSocketState::new((&socket).into())?;
         state.set_recv_buffer_size((&socket).into(), BUFFER_BYTES)?;
@@ -113,7 +101,43 @@ impl BatchSocket {
         Ok(BatchSocket { socket, state })
     }
 
-    fn send(&self, destination: SocketAddr, contents: &[u8], segment_size: Option<usize>) -> io::Result<()> {
+    /// Sends batches, as many under way as the window has room for: how many a second were answered.
+    pub(super) fn stream(
+        &self,
+        duration: Duration,
+        mut send_batch: impl FnMut() -> io::Result<()>,
+    ) -> Result<f64> {
+        let mut buffer = vec![0; 1 << 16];
+        let start = Instant::now();
+        let (mut sent, mut acknowledged) = (0_usize, 0_usize);
+        loop {
+            let sending = start.elapsed() < duration;
+            if !sending && acknowledged == sent {
+                return Ok(acknowledged as f64 / start.elapsed().as_secs_f64());
+            }
+            if sending && sent - acknowledged < WINDOW {
+                match send_batch() {
+                    Ok(()) => sent += 1,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error).context("sending a batch"),
+                }
+            }
+            // One byte is one acknowledgement, however many arrive together.
+            acknowledged += if !sending || sent - acknowledged == WINDOW {
+                spin(|| self.recv(&mut buffer))?.len
+            } else {
+                self.recv(&mut buffer)?.map_or(0, |meta| meta.len)
+            };
+            ensure!(acknowledged <= sent, "more acknowledgements than batches");
+        }
+    }
+
+    pub(super) fn send(
+        &self,
+        destination: SocketAddr,
+        contents: &[u8],
+        segment_size: Option<usize>,
+    ) -> io::Result<()> {
         let transmit = Transmit {
             destination,
             ecn: None,

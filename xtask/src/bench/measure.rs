@@ -85,6 +85,8 @@ impl Bench<'_> {
         let figure = bare_loops::measure(which, probe.size, duration, server, client, topology.address)?;
         Ok(match which {
             bare_loops::Loop::UdpBandwidth
+            | bare_loops::Loop::UdpDutiesCopied
+            | bare_loops::Loop::UdpDutiesGathered
             | bare_loops::Loop::TcpBandwidth
             | bare_loops::Loop::RingBandwidth => Raw::BytesPerSecond(figure.typical),
             _ => Raw::Time(parse::Latency {

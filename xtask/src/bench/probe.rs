@@ -125,6 +125,8 @@ impl Subject {
         match self {
             Subject::Bare(which) => match which {
                 Loop::UdpLatency | Loop::UdpBandwidth => "bare UDP".to_owned(),
+                Loop::UdpDutiesCopied => "bare UDP with a NIC's duties".to_owned(),
+                Loop::UdpDutiesGathered => "bare UDP with a NIC's duties, gathered".to_owned(),
                 Loop::TcpLatency | Loop::TcpBandwidth => "bare TCP".to_owned(),
                 Loop::RingLatency | Loop::RingBandwidth => "bare ring".to_owned(),
                 Loop::RingTail => "bare ring, each message timed".to_owned(),

@@ -375,9 +375,22 @@ fn udp_bandwidth() -> Comparison {
         perftest("ib_write_bw"),
         perftest("ib_send_bw"),
     );
-    let udp = Subject::Bare(Loop::UdpBandwidth);
-    rows.add(Part::MustShow, rust, Some(udp), KIB64, Must::AtLeastTimes(0.85))
-        .called(format!("UDP between two namespaces, {} WRITE", size_name(KIB64)));
+    let read = perftest("ib_read_bw");
+    let bare = |which| Some(Subject::Bare(which));
+    let duties = bare(Loop::UdpDutiesCopied);
+    let between = |size, what| format!("UDP between two namespaces, {} {what}", size_name(size));
+    rows.add(Part::MustShow, rust, duties, KIB64, Must::AtLeastTimes(0.95))
+        .called(between(KIB64, "WRITE"));
+    for (subject, what) in [(read, "READ"), (send, "SEND")] {
+        rows.add(Part::MustShow, subject, duties, KIB64, Must::AtLeastTimes(0.9))
+            .called(between(KIB64, what));
+    }
+    rows.add(Part::MustShow, write, duties, MIB, Must::AtLeastTimes(0.9))
+        .called(between(MIB, "WRITE"));
+    for which in [Loop::UdpBandwidth, Loop::UdpDutiesGathered] {
+        rows.add(Part::TwoHosts, rust, bare(which), KIB64, Must::Nothing)
+            .called(between(KIB64, "WRITE"));
+    }
     rows.add(
         Part::TwoHosts,
         write,
