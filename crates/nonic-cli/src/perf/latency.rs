@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 /// Rounds without news before clocks and conversation are looked at.
 pub(crate) const ROUNDS_PER_LOOK: u32 = 16;
 
+/// Looks at memory between two looks for completions, each of which takes as long as several of them.
+const LOOKS_AT_MEMORY: u32 = 8;
+
 /// Sends one message after the other.
 #[derive(Debug)]
 pub(crate) struct LatencyClient<'a> {
@@ -69,10 +72,12 @@ impl<'a> LatencyClient<'a> {
         post(self.resources, sequence, lease)?;
         let mut rounds = 0_u32;
         loop {
-            let taken = self.reap(sequence)?;
-            if taken == Some(true)
-                || (self.resources.run.polls_memory() && written(self.resources, sequence)?)
-            {
+            let arrived = arrives(self.resources, sequence)?;
+            let taken = match arrived {
+                true => None,
+                false => self.reap(sequence)?,
+            };
+            if arrived || taken == Some(true) {
                 let elapsed = start.elapsed();
                 self.replenish()?;
                 return Ok(Some(elapsed));
@@ -198,6 +203,16 @@ pub(crate) fn post(resources: &mut RunResources, sequence: u64, lease: Lease) ->
     let remote = target(&resources.run, &resources.remote, 0, sequence);
     let posting = posting(&resources.run, remote, lease, sequence);
     Ok(resources.flows[0].pair.post(0, posting)?)
+}
+
+/// Whether the peer's WRITE of this number comes within a few looks, if that is how it is awaited.
+pub(crate) fn arrives(resources: &RunResources, sequence: u64) -> Result<bool> {
+    for _ in 0..LOOKS_AT_MEMORY * u32::from(resources.run.polls_memory()) {
+        if written(resources, sequence)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether the peer's WRITE of this number is in our memory, all of it if contents are checked.

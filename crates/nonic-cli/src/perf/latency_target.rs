@@ -2,7 +2,7 @@
 
 use super::bandwidth::closest;
 use super::bandwidth_target::is_arrival;
-use super::latency::{ROUNDS_PER_LOOK, arrived_right, post, prepare, written};
+use super::latency::{ROUNDS_PER_LOOK, arrived_right, arrives, post, prepare};
 use super::resources::RunResources;
 use super::run::Service;
 use crate::conversation::Conversation;
@@ -44,7 +44,7 @@ struct LatencyServer<'a> {
     resources: &'a mut RunResources,
     /// The number of the next message.
     next: u64,
-    /// When the last answer was posted.
+    /// When the last answer was posted, on an unreliable service.
     answered: Instant,
     corrupt: u64,
     taken: Vec<Completion>,
@@ -53,8 +53,14 @@ struct LatencyServer<'a> {
 impl LatencyServer<'_> {
     /// Answers what has come. Whether anything had.
     fn round(&mut self) -> Result<bool> {
+        if arrives(self.resources, self.next)? {
+            let sequence = self.next;
+            self.next += 1;
+            self.answer(sequence)?;
+            return Ok(true);
+        }
         let taken = &mut self.taken;
-        let mut worked = self
+        let worked = self
             .resources
             .completions(16, |completion| taken.push(completion))?
             > 0;
@@ -63,12 +69,6 @@ impl LatencyServer<'_> {
             self.take(completion)?;
         }
         self.taken = taken;
-        if self.resources.run.polls_memory() && written(self.resources, self.next)? {
-            let sequence = self.next;
-            self.next += 1;
-            self.answer(sequence)?;
-            worked = true;
-        }
         Ok(worked)
     }
 
@@ -97,7 +97,9 @@ impl LatencyServer<'_> {
         let mut lease = self.free_lease()?;
         prepare(&self.resources.run, sequence, &mut lease);
         post(self.resources, sequence, lease)?;
-        self.answered = Instant::now();
+        if self.resources.run.service != Service::Rc {
+            self.answered = Instant::now();
+        }
         Ok(())
     }
 
