@@ -120,7 +120,8 @@ impl Server {
             }
             let run = Run::from_message(&expected("run", message)?)?;
             self.report(peer, &format!("{run} on {} {}", local.device_name(), local.ip()));
-            let side = CmSide::Passive(&listener, &conversation.ended());
+            let ended = conversation.ended();
+            let side = CmSide::Passive(&listener, &ended);
             let mut resources = RunResources::build(&run, side, local, conversation)?;
             match run.test {
                 Test::Lat => latency_target::serve(&mut resources, conversation)?,

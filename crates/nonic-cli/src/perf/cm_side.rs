@@ -146,10 +146,10 @@ mod tests {
         let incoming = conversations.accept().expect("it connects");
         let server = incoming.accept(builder(), b"").expect("accepted");
         let client = asked.wait().expect("accepted");
-        let began = Instant::now();
+        let (began, ended) = (Instant::now(), server.closed());
         let connected = std::thread::scope(|scope| {
             let connected = scope.spawn(|| {
-                let side = CmSide::Passive(&runs, &server.closed());
+                let side = CmSide::Passive(&runs, &ended);
                 let connected = side.connect(1, &ConnectOptions::default(), builder, |_, _| Ok(()));
                 connected.map(|connections| connections.len())
             });
