@@ -127,10 +127,11 @@ impl Side {
 
     /// Posts a request to one of our queue pairs.
     pub(crate) fn post(&self, qpn: Qpn, wr_id: u64, op: SendOp, sge: Sge) {
+        let sges = [sge];
         let request = SendRequest {
             wr_id,
             op,
-            data: Data::Sges(&[sge]),
+            data: Data::Sges(&sges),
             flags: SendFlags::SIGNALED,
             destination: None,
         };
