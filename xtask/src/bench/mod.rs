@@ -146,10 +146,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         in_guest,
         rounds,
     };
-    match options.json {
-        true => println!("{:#}", results.json()),
-        false => print!("{}", results.text()),
-    }
+    results.print(options.json);
     eprintln!("took {:.0} s", began.elapsed().as_secs_f64());
     Ok(())
 }
@@ -165,6 +162,13 @@ struct Results {
 }
 
 impl Results {
+    fn print(self, as_json: bool) {
+        match as_json {
+            true => println!("{:#}", self.json()),
+            false => print!("{}", self.text()),
+        }
+    }
+
     fn json(self) -> serde_json::Value {
         let mut json = table::json(&self.comparisons, &self.found, self.rounds);
         json["machine"] = self.machine.json();
