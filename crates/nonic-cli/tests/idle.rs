@@ -1,4 +1,5 @@
-//! Idle means asleep: an open device with nothing to do takes no processor time.
+//! Idle means asleep: an open device with nothing to do takes no processor time, and a message wakes the thread that waits
+//! for it and no other.
 
 use crate::support::hosts::{new_namespace, unavailable};
 use crate::support::matrix;
@@ -48,6 +49,37 @@ fn a_process_with_an_idle_device_sleeps() {
         assert!(ticks <= MAX_TICKS, "{name}: {ticks} ticks");
         assert!(wakeups <= MAX_WAKEUPS, "{name}: {wakeups} wake-ups");
     }
+}
+
+/// Beside the thread that has the messages another one waits for completions, and was there first: the one that reads what
+/// the client has to say.
+#[test]
+fn a_message_to_a_sleeping_thread_leaves_the_background_thread_asleep() {
+    let namespace = unavailable().is_none().then(new_namespace);
+    let here = match &namespace {
+        Some(namespace) => Place::here().in_namespace(namespace),
+        None => Place::here(),
+    };
+    let server = Server::start(&here, "perf", "127.0.0.1:0", &[]);
+    let before = background_wakeups(server.process.pid());
+    let asleep = ["--test", "lat", "--events", "--iterations", "20000"];
+    let run = matrix::perf(&here, &server.address, "rc", "send", "64", &asleep);
+    let wakeups = background_wakeups(server.process.pid()) - before;
+    let messages = matrix::number(&run, "samples");
+    println!("{wakeups} wake-ups of the background thread for {messages} messages");
+    assert!(messages >= 20_000, "{run}");
+    // It looks after its shortest naps, and serves while the program's threads wait for processors. Without a watcher it
+    // is woken more than once for each message.
+    assert!(wakeups < messages, "{wakeups} wake-ups for {messages} messages");
+}
+
+/// How often the device's own threads were woken.
+fn background_wakeups(pid: u32) -> u64 {
+    let name = |thread: &str| fs::read_to_string(format!("{thread}/comm")).unwrap_or_default();
+    let background = threads(pid)
+        .into_iter()
+        .filter(|thread| name(thread).trim() == "nonic-lo");
+    background.map(|thread| voluntary_switches(&thread)).sum()
 }
 
 /// What a process has used so far, all threads together.

@@ -70,7 +70,7 @@ struct Inner {
     /// One for each shard.
     drivers: Vec<Arc<Driver>>,
     /// The program's threads that sleep until a completion comes.
-    waiters: Waiters,
+    waiters: Arc<Waiters>,
     /// Rung when the device closes, for tasks that watch for packets.
     closing: Arc<Doorbell>,
     /// Registrations that fail because the fault plan (`NONIC_FAULTS`) says so.

@@ -146,9 +146,10 @@ impl Device {
         for index in 1..opening.common.map.shards() {
             shards.push(opening.shard(index, &gids)?);
         }
+        let waiters = Arc::<Waiters>::default();
         let mut drivers = Vec::with_capacity(shards.len());
         for Undriven { shard, poller, .. } in shards {
-            drivers.push(Driver::new(shard, poller, opening.clock).map_err(io)?);
+            drivers.push(Driver::new(shard, poller, Arc::clone(&waiters), opening.clock).map_err(io)?);
         }
         let threads = Mutex::new(start_threads(&drivers, &netdev.name).map_err(io)?);
         let Opening {
@@ -182,7 +183,7 @@ impl Device {
             publication,
             common,
             drivers,
-            waiters: Waiters::default(),
+            waiters,
             closing: Arc::default(),
             failing_registrations: failing_registrations.map(Mutex::new),
             next_shard: AtomicUsize::new(0),

@@ -153,10 +153,36 @@ impl Device {
         if worked {
             self.note_wait(waits, wait);
         }
-        if ready() || self.look_before_sleeping(waits, wait, &ready) {
+        if ready() {
             return None;
         }
-        Some(self.prepare_to_sleep(waits, wait))
+        let was_for_another = watched && worked;
+        let role = self.role(waits, was_for_another);
+        wait.role = role;
+        if role == Some(Role::Watcher) && self.look_before_sleeping(waits, wait, &ready) {
+            wait.role = None;
+            self.inner.waiters.leave(Role::Watcher);
+            return None;
+        }
+        Some(self.prepare_to_sleep(waits, role))
+    }
+
+    /// What the thread is to be while it waits. `None` for one that is no use as a watcher.
+    fn role(&self, waits: &Waits, was_for_another: bool) -> Option<Role> {
+        let inner = &self.inner;
+        if waits.bystander.load(Ordering::Relaxed)
+            || inner.drivers.len() > MAX_WATCHED
+            || inner.common.failed.load(Ordering::Relaxed)
+        {
+            return None;
+        }
+        if was_for_another && !waits.spin.is_brisk() && inner.waiters.has_followers() {
+            // One of them was served, and will be the next to come.
+            let role = inner.waiters.follow();
+            inner.drivers.iter().for_each(|driver| driver.resume());
+            return Some(role);
+        }
+        Some(inner.waiters.join())
     }
 
     /// What was waited for was there when the thread looked, before the first step or instead of the next.
@@ -223,9 +249,7 @@ impl Device {
         if role == Role::Watcher {
             self.inner.drivers.iter().for_each(|driver| driver.watch_awake());
         }
-        if self.inner.waiters.leave(role) {
-            self.inner.drivers.iter().for_each(|driver| driver.resume());
-        }
+        self.inner.waiters.leave(role);
         role == Role::Watcher
     }
 
@@ -262,11 +286,10 @@ impl Device {
         drivers.fold(false, |worked, driver| driver.look_everywhere() | worked)
     }
 
-    /// Looks for packets as long as they come quickly one after the other, unless another thread does. Whether `ready`.
+    /// Looks for packets as long as they come quickly one after the other. Whether `ready`. For the watcher: the others do
+    /// not look beside it.
     fn look_before_sleeping(&self, waits: &Waits, wait: &mut Wait, ready: &impl Fn() -> bool) -> bool {
-        let home = &self.inner.drivers[super::HOME];
-        let others = self.inner.waiters.has_followers() || waits.bystander.load(Ordering::Relaxed);
-        if others || home.is_contended() {
+        if self.inner.drivers[super::HOME].is_contended() {
             return false;
         }
         while let Some(duration) = waits.spin.duration() {
@@ -298,31 +321,25 @@ impl Device {
     }
 
     /// What to sleep on. A thread that watches the descriptors itself has sent what waited to be sent.
-    fn prepare_to_sleep(&self, waits: &Waits, wait: &mut Wait) -> Watched {
+    fn prepare_to_sleep(&self, waits: &Waits, role: Option<Role>) -> Watched {
         let drivers = &self.inner.drivers;
-        if waits.bystander.load(Ordering::Relaxed) {
-            return Watched::default();
-        }
-        let failed = self.inner.common.failed.load(Ordering::Relaxed);
-        let role = match failed || drivers.len() > MAX_WATCHED {
-            true => None,
-            false => Some(self.inner.waiters.join()),
-        };
-        wait.role = role;
-        if role != Some(Role::Watcher) {
-            drivers.iter().for_each(|driver| driver.resume());
-            return Watched::default();
-        }
-        let brisk = waits.spin.is_brisk() && !self.inner.waiters.has_followers();
         let mut watched = Watched::default();
-        for (driver, fd) in drivers.iter().zip(&mut watched.fds) {
-            // A packet that is there already is in a lane, whose sender thought us awake: nothing would wake us.
-            if driver.watch_asleep(brisk) {
-                driver.nudge();
+        match role {
+            None if waits.bystander.load(Ordering::Relaxed) => {}
+            None => drivers.iter().for_each(|driver| driver.resume()),
+            Some(Role::Follower) => drivers.iter().for_each(|driver| driver.follow()),
+            Some(Role::Watcher) => {
+                let brisk = waits.spin.is_brisk();
+                for (driver, fd) in drivers.iter().zip(&mut watched.fds) {
+                    // A packet that is there already is in a lane, whose sender thought us awake: nothing would wake us.
+                    if driver.watch_asleep(brisk) {
+                        driver.nudge();
+                    }
+                    *fd = driver.poller().as_fd().as_raw_fd();
+                }
+                watched.count = drivers.len();
             }
-            *fd = driver.poller().as_fd().as_raw_fd();
         }
-        watched.count = drivers.len();
         watched
     }
 }

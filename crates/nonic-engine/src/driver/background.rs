@@ -3,7 +3,8 @@
 //! It sleeps on every descriptor of the shard. While the program polls it keeps away, in naps ([`nap_after`]). At the end of each nap
 //! it counts the program's polls, which takes no lock; if there were any, it naps on. So it notices after two naps that a program has
 //! stopped polling. A program that only waits for a processor has not: where there are more of them than processors, each is away for
-//! milliseconds.
+//! milliseconds. While threads sleep that rely on another thread of the program ([`Waiters`](super::waiters::Waiters)), the
+//! naps are the shortest.
 //!
 //! A program may stop because it waits for bytes to change in memory, which no poll would ever report. The thread
 //! recognises such a program by the packets that are waiting at the end of the nap, and does not keep away from it for a
@@ -222,6 +223,10 @@ impl Driver {
         let mut absence = Duration::ZERO;
         self.turns.park.set_aside(true);
         while absence < LONGEST_ABSENCE {
+            let long = nap > SHORTEST_NAP;
+            if !self.turns.park.begin_nap(long, || self.waiters.has_followers()) {
+                nap = SHORTEST_NAP;
+            }
             absence += nap;
             let timeout = timespec(nap);
             let called = poll(&mut [PollFd::new(self.wake(), PollFlags::IN)], Some(&timeout));
@@ -231,7 +236,8 @@ impl Driver {
             }
             if !self.turns.park.program_polled() {
                 unpolled += nap;
-                if unpolled >= WAITING_PATIENCE || !self.waits_for_processor(&mut ran) {
+                let patient = unpolled < WAITING_PATIENCE && !self.waiters.has_followers();
+                if !patient || !self.waits_for_processor(&mut ran) {
                     outcome = Nap::Unpolled;
                     break;
                 }
@@ -251,6 +257,7 @@ impl Driver {
             }
         }
         self.turns.park.set_aside(false);
+        self.turns.park.begin_nap(false, || false);
         if self.wake().is_lost() {
             self.fail();
         }

@@ -44,6 +44,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use turn::Turns;
+use waiters::Waiters;
 
 /// After a yield, so many polls without work at most until the next one.
 const POLLS_PER_YIELD: u32 = 4;
@@ -95,6 +96,8 @@ impl AsFd for Waker {
 pub(crate) struct Driver {
     turns: Turns<Shard, Waker>,
     poller: Arc<Poller>,
+    /// The device's, for all its shards.
+    waiters: Arc<Waiters>,
     /// Polls in a row that found nothing.
     idle: AtomicU32,
     /// How many polls take as long as one that looks at a socket.
@@ -109,7 +112,12 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// Takes over a shard, whose links are watched by `poller`. The background thread is started by [`Driver::spawn`].
-    pub(crate) fn new(shard: Shard, poller: Arc<Poller>, clock: Clock) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(
+        shard: Shard,
+        poller: Arc<Poller>,
+        waiters: Arc<Waiters>,
+        clock: Clock,
+    ) -> io::Result<Arc<Self>> {
         let wake = Waker {
             fd: EventFd::internal()?,
             lost: AtomicBool::new(false),
@@ -118,6 +126,7 @@ impl Driver {
         Ok(Arc::new(Driver {
             turns: Turns::new(shard, wake, clock),
             poller,
+            waiters,
             idle: AtomicU32::new(0),
             looks_per_poll: AtomicU32::new(1),
             contention: Contention::default(),
@@ -345,8 +354,19 @@ impl Driver {
     pub(crate) fn resume(&self) {
         self.send_deferred();
         self.turns.park.call_back();
+        self.fail_unless_it_comes();
+    }
+
+    /// The program is about to sleep and relies on another of its threads, which watches the descriptors.
+    pub(crate) fn follow(&self) {
+        self.send_deferred();
+        self.turns.park.call_back_from_long_nap();
+        self.fail_unless_it_comes();
+    }
+
+    /// The background thread does not come if the program has closed what wakes it.
+    fn fail_unless_it_comes(&self) {
         if self.wake().is_lost() {
-            // The background thread would not come.
             self.fail();
         }
     }
@@ -390,7 +410,7 @@ mod tests {
         let side = lone_writer();
         let link = side.link();
         let poller = Arc::new(Poller::new().expect("a descriptor"));
-        let driver = Driver::new(side.shard, poller, Clock::new()).expect("a descriptor");
+        let driver = Driver::new(side.shard, poller, Arc::default(), Clock::new()).expect("a descriptor");
         driver.turn().end_asleep();
         assert!(!driver.watch_asleep(false), "nothing has come");
         link.arrive_in_lane(3);

@@ -1,7 +1,7 @@
 //! The park protocol between the program's threads and the background thread: which of them watches the descriptors, and
 //! which must be woken.
 //!
-//! Two promises, explored by the models at the end of this file and of `turn.rs` (`cargo xtask loom`):
+//! Two promises, explored by the models at the end of this file, of `turn.rs` and of `waiters.rs` (`cargo xtask loom`):
 //! - a thread that sets a timer wakes the background thread if that would sleep past the timer;
 //! - a program that goes to sleep while the background thread keeps away calls it back. There is one race in which the
 //!   program cannot know that the thread keeps away, because it is just about to; then the thread comes back by itself
@@ -12,9 +12,9 @@
 //! It does not sleep, signal or read clocks either. The caller brings a [`Wake`].
 
 #[cfg(loom)]
-use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 /// Polls since the background thread last looked that count as a polling program, which it leaves alone.
 const BUSY_POLLS: u32 = 8;
@@ -38,6 +38,8 @@ pub(crate) struct ParkProtocol<W> {
     runtimes: AtomicU32,
     /// The background thread keeps away from the sockets.
     aside: AtomicBool,
+    /// It does so for so long that a thread which waits for its return wakes it.
+    naps_long: AtomicBool,
     /// Until when the background thread sleeps if nothing happens; zero while it is awake.
     asleep_until_ns: AtomicU64,
 }
@@ -51,6 +53,7 @@ impl<W: Wake> ParkProtocol<W> {
             watched: AtomicBool::new(false),
             runtimes: AtomicU32::new(0),
             aside: AtomicBool::new(false),
+            naps_long: AtomicBool::new(false),
             asleep_until_ns: AtomicU64::new(0),
         }
     }
@@ -93,6 +96,26 @@ impl<W: Wake> ParkProtocol<W> {
         if self.aside.load(Ordering::SeqCst) {
             self.wake.wake();
         }
+    }
+
+    /// A thread of the program is about to sleep that relies on another, and on the background thread if that other does not
+    /// come back. It waits for the end of a short nap. Called after the thread was counted as a follower.
+    pub(crate) fn call_back_from_long_nap(&self) {
+        fence(Ordering::SeqCst);
+        if self.naps_long.load(Ordering::SeqCst) && !self.has_runtime() {
+            self.wake.wake();
+        }
+    }
+
+    /// The background thread is about to nap, for long if it likes. Whether it may: not if there are followers.
+    pub(crate) fn begin_nap(&self, long: bool, has_followers: impl FnOnce() -> bool) -> bool {
+        self.naps_long.store(long, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if long && has_followers() {
+            self.naps_long.store(false, Ordering::SeqCst);
+            return false;
+        }
+        long
     }
 
     /// Whether the background thread sleeps, or is about to. Called in a turn: it does not fall asleep meanwhile.

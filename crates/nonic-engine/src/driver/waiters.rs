@@ -4,16 +4,19 @@
 //! A thread that waits for completions can do what the background thread does: sleep on the shard's descriptors, and run
 //! its I/O loop when something comes. The completion then reaches it without another thread having been woken first. But if
 //! several threads did so, each packet would wake all of them, mostly for nothing. So one of them at a time is the
-//! *watcher*. The others are *followers*: they sleep until they are notified, and while there are any, the background
-//! thread is not kept away.
+//! *watcher*: whoever comes while nobody watches. The others are *followers*: they sleep until they are notified.
 //!
-//! The promise, explored by the model at the end (`cargo xtask loom`): while there is a follower, either a watcher
-//! sleeps on the descriptors or the background thread was called back after that watcher had left. A follower calls it
-//! when it comes; a watcher that leaves a follower behind calls it as well. The follower is counted before it looks for a
-//! watcher, and a watcher leaves before it looks for followers, so one of them sees the other.
+//! Followers leave the background thread where it is, so that each packet wakes one thread in a program with many waiting
+//! threads, too. The promise, explored by the models at the end (`cargo xtask loom`): while there is a follower, a watcher
+//! sleeps on the descriptors, or the background thread does, or the background thread keeps away in its shortest naps. A
+//! follower that comes ends a long nap. The follower is counted before it looks for a long nap, and the background thread
+//! announces a long nap before it looks for followers, so one of them sees the other.
 //!
-//! A thread that ends without leaving, because it was cancelled, stays counted. From then on every later thread is a
-//! follower: slower, not wrong.
+//! A watcher whose own packets come seldom steps down when it was woken by what others wait for: the next thread that
+//! comes watches.
+//!
+//! A thread that ends without leaving, because it was cancelled, stays counted. If it was the watcher, nobody watches from
+//! then on, and the background thread serves all: slower, not wrong.
 //!
 //! This module neither sleeps nor calls the background thread: it tells its callers what to do.
 
@@ -39,28 +42,28 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    /// A thread is about to sleep. A follower must call the background thread back before it does.
+    /// A thread is about to sleep. A follower must end the background thread's long naps before it does.
     pub(crate) fn join(&self) -> Role {
-        let alone = self.followers.fetch_add(1, Ordering::SeqCst) == 0;
-        if alone && !self.watched.swap(true, Ordering::SeqCst) {
-            self.followers.fetch_sub(1, Ordering::SeqCst);
-            return Role::Watcher;
+        match self.watched.swap(true, Ordering::SeqCst) {
+            false => Role::Watcher,
+            true => self.follow(),
         }
+    }
+
+    /// A thread is about to sleep and leaves it to others to watch. It must call the background thread before it does, for
+    /// nobody may come.
+    pub(crate) fn follow(&self) -> Role {
+        self.followers.fetch_add(1, Ordering::SeqCst);
         Role::Follower
     }
 
-    /// The thread is awake. Whether it must call the background thread back.
-    #[must_use]
-    pub(crate) fn leave(&self, role: Role) -> bool {
+    /// The thread is awake.
+    pub(crate) fn leave(&self, role: Role) {
         match role {
             Role::Follower => {
                 self.followers.fetch_sub(1, Ordering::SeqCst);
-                false
             }
-            Role::Watcher => {
-                self.watched.store(false, Ordering::SeqCst);
-                self.has_followers()
-            }
+            Role::Watcher => self.watched.store(false, Ordering::SeqCst),
         }
     }
 
@@ -72,62 +75,46 @@ impl Waiters {
 
 #[cfg(all(test, loom))]
 mod models {
+    use super::super::park::{ParkProtocol, models::Bell};
     use super::*;
-    use loom::sync::{Arc, Condvar, Mutex};
+    use loom::sync::Arc;
     use loom::thread;
 
-    /// The background thread, as far as it is called.
-    #[derive(Default)]
-    struct Background {
-        called: Mutex<bool>,
-        changed: Condvar,
-    }
-
-    impl Background {
-        fn call(&self) {
-            *self.called.lock().unwrap() = true;
-            self.changed.notify_all();
-        }
-    }
-
-    /// A watcher leaves for good while another thread goes to sleep. If that one is a follower, the background thread is
-    /// called after the watcher has left, and so serves it.
+    /// The background thread decides how long to nap while a thread comes that will be a follower. It is not left to a long
+    /// nap: loom reports a deadlock if the nap is never ended.
     #[test]
-    fn a_follower_is_never_left_without_anybody_who_watches() {
+    fn a_follower_never_waits_for_the_end_of_a_long_nap() {
         loom::model(|| {
             let waiters = Arc::new(Waiters::default());
-            let background = Arc::new(Background::default());
+            let park = Arc::new(ParkProtocol::new(Bell::default()));
             assert_eq!(waiters.join(), Role::Watcher);
-            let leaver = {
-                let (waiters, background) = (waiters.clone(), background.clone());
+            let background = {
+                let (waiters, park) = (waiters.clone(), park.clone());
                 thread::spawn(move || {
-                    if waiters.leave(Role::Watcher) {
-                        background.call();
+                    // A short nap ends by itself.
+                    if park.begin_nap(true, || waiters.has_followers()) {
+                        park.wake.sleep();
                     }
                 })
             };
-            // It does not call here, so that the model shows that the watcher does.
-            if waiters.join() == Role::Follower {
-                let mut called = background.called.lock().unwrap();
-                while !*called {
-                    called = background.changed.wait(called).unwrap();
-                }
-            }
-            leaver.join().unwrap();
+            assert_eq!(waiters.join(), Role::Follower);
+            park.call_back_from_long_nap();
+            background.join().unwrap();
         });
     }
 
-    /// Of two threads that come at once, at most one watches.
+    /// Of two threads that come at once, exactly one watches.
     #[test]
-    fn there_is_never_more_than_one_watcher() {
+    fn of_those_who_come_one_watches() {
         loom::model(|| {
             let waiters = Arc::new(Waiters::default());
             let other = {
                 let waiters = waiters.clone();
                 thread::spawn(move || waiters.join())
             };
-            let roles = [waiters.join(), other.join().unwrap()];
-            assert!(roles.contains(&Role::Follower));
+            let mut roles = [waiters.join(), other.join().unwrap()];
+            roles.sort_by_key(|role| *role == Role::Follower);
+            assert_eq!(roles, [Role::Watcher, Role::Follower]);
         });
     }
 }
@@ -137,16 +124,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_watches_and_calls_when_it_leaves_others_behind() {
+    fn whoever_comes_while_nobody_watches_watches() {
         let waiters = Waiters::default();
         assert_eq!(waiters.join(), Role::Watcher);
-        assert!(!waiters.leave(Role::Watcher), "nobody is left");
-        assert_eq!(waiters.join(), Role::Watcher);
         assert_eq!(waiters.join(), Role::Follower);
-        assert!(waiters.leave(Role::Watcher));
-        assert_eq!(waiters.join(), Role::Follower, "the background thread is there");
-        assert!(!waiters.leave(Role::Follower));
-        assert!(!waiters.leave(Role::Follower));
+        assert_eq!(waiters.join(), Role::Follower);
+        waiters.leave(Role::Watcher);
+        assert_eq!(waiters.join(), Role::Watcher, "followers do not hinder it");
+        waiters.leave(Role::Follower);
+        assert!(waiters.has_followers());
+        waiters.leave(Role::Follower);
+        assert!(!waiters.has_followers());
+    }
+
+    #[test]
+    fn a_watcher_can_step_down() {
+        let waiters = Waiters::default();
+        let first = waiters.join();
+        waiters.leave(first);
+        assert_eq!(waiters.follow(), Role::Follower);
         assert_eq!(waiters.join(), Role::Watcher);
     }
 }
