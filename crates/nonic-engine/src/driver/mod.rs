@@ -278,7 +278,9 @@ impl Driver {
     /// The program polled and found completions that were there already. What it posted before does not wait for it to find none.
     pub(crate) fn found(&self) {
         self.turns.park.polled();
-        self.send_deferred();
+        if self.turns.has_deferred() {
+            self.turn().found(|| self.turns.now());
+        }
     }
 
     /// Where the count of the program's polls is.

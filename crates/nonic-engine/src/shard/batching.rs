@@ -19,6 +19,10 @@ use std::time::Duration;
 const HELD_POSTS: u32 = MAX_BATCH_PACKETS as u32;
 const HELD_BYTES: u64 = 60 * 1024;
 
+/// A program with several completion queues takes what is in each of them before it answers. Acknowledgements wait on while it has taken
+/// completions so often.
+const FOUND_POLLS: u32 = 2;
+
 /// So many WRITEs and READs that follow a poll do not wait: the program may post no more of them.
 const EAGER_POSTS: u32 = 4;
 /// For so long requests wait to be executed together, if the program leaves them.
@@ -35,8 +39,9 @@ const BATCHES_TO_FORGET: u32 = 1024;
 pub(super) struct Batching {
     /// Whether anything may wait at all.
     allowed: bool,
-    /// Acknowledgements wait.
+    /// Acknowledgements wait, and after so many polls that found completions no longer.
     acknowledgements: bool,
+    found_polls: u32,
     /// Requests that wait, whether for packets or to be executed here, and how many bytes they have.
     posts: u32,
     bytes: u64,
@@ -51,6 +56,7 @@ impl Batching {
         Batching {
             allowed: !prompt,
             acknowledgements: false,
+            found_polls: 0,
             posts: 0,
             bytes: 0,
             due: None,
@@ -79,6 +85,14 @@ impl Batching {
     /// Acknowledgements wait for the program's next call.
     pub(super) fn hold_acknowledgements(&mut self) {
         self.acknowledgements = true;
+        self.found_polls = FOUND_POLLS;
+    }
+
+    /// The program polled and found completions that were there already. Whether what waits goes on waiting.
+    pub(super) fn outlasts_found_poll(&mut self) -> bool {
+        let waits = self.posts == 0 && self.found_polls > 0;
+        self.found_polls = self.found_polls.saturating_sub(1);
+        waits
     }
 
     /// A request of so many bytes was posted. Whether it may wait for more to travel with.

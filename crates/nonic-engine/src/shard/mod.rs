@@ -408,6 +408,13 @@ impl Shard {
         self.clock_read
     }
 
+    /// The program polled and found completions that were there already: sends what does not wait for what it does with them.
+    pub(crate) fn found(&mut self, now: impl FnOnce() -> Time) {
+        if self.has_deferred() && !self.batching.outlasts_found_poll() {
+            self.flush(now());
+        }
+    }
+
     /// Sends what waits for the program's next call, or for more to travel with, if anything does.
     pub(crate) fn flush_deferred(&mut self, now: impl FnOnce() -> Time) {
         if self.has_deferred() {

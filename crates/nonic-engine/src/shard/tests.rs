@@ -225,6 +225,34 @@ fn an_acknowledgement_waits_for_no_second_call() {
     assert_eq!(wire.sides[1].sent(), [[Opcode::RC_ACKNOWLEDGE]]);
 }
 
+/// The completion of its own request is in one queue, what it received is in another: it takes both before it answers.
+#[test]
+fn an_acknowledgement_rides_with_the_answer_of_a_program_with_two_completion_queues() {
+    let mut wire = Wire::new();
+    let now = wire.now;
+    wire.sides[0].write(now, 64);
+    wire.carry(0);
+    wire.poll(1);
+    wire.sides[1].shard.found(|| now);
+    assert_eq!(wire.sides[1].sent(), Vec::<Vec<Opcode>>::new());
+    wire.sides[1].write(now, 64);
+    let answered = wire.sides[1].sent();
+    assert_eq!(answered, [[Opcode::RC_RDMA_WRITE_ONLY, Opcode::RC_ACKNOWLEDGE]]);
+}
+
+#[test]
+fn an_acknowledgement_does_not_wait_while_a_program_takes_many_completions() {
+    let mut wire = Wire::new();
+    wire.sides[0].write(wire.now, 64);
+    wire.carry(0);
+    wire.poll(1);
+    let polls = (1..).find(|_| {
+        wire.sides[1].shard.found(|| wire.now);
+        !wire.sides[1].sent().is_empty()
+    });
+    assert_eq!(polls, Some(3));
+}
+
 #[test]
 fn an_acknowledgement_does_not_wait_for_a_program_nobody_backs() {
     for effort in [Effort::Full, Effort::Light { backed: false }] {
