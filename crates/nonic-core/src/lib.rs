@@ -50,8 +50,8 @@ pub use direct::{
 pub use entropy::{Entropy, SeededEntropy};
 pub use lanes::{Answered, LaneId, Lanes, RecordAnswer, RecordTag};
 pub use nic::{
-    Arrival, CreateError, MAX_BATCH_LEN, MAX_BATCH_PACKETS, ManagementError, Nic, NicConfig, QpInit,
-    Transmit, Usage,
+    Arrival, CreateError, MAX_BATCH_LEN, MAX_BATCH_PACKETS, ManagementError, Nic, NicConfig, QPNS_PER_BLOCK,
+    QpInit, Transmit, Usage,
 };
 pub use nonic_wire::{Psn, Qpn, Service};
 pub use queue_pair::{

@@ -41,6 +41,7 @@ mod views;
 mod xrc;
 
 pub use config::{CreateError, NicConfig, QpInit};
+pub use numbers::QPNS_PER_BLOCK;
 pub use qp1::ManagementError;
 pub use receive::Arrival;
 pub use transmit::{MAX_BATCH_LEN, MAX_BATCH_PACKETS, Transmit};

@@ -6,8 +6,9 @@ use nonic_wire::Qpn;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-/// Numbers in a block.
-const BLOCK: usize = 1 << 12;
+/// Queue pair numbers in a block. A process has whole blocks.
+pub const QPNS_PER_BLOCK: u32 = 1 << 12;
+const BLOCK: usize = QPNS_PER_BLOCK as usize;
 /// How long the number of a destroyed queue pair rests. A peer's connection manager remembers the number for as long as
 /// packets may be under way, about a second, and refuses a connection from it meanwhile ("stale connection").
 const REST: Duration = Duration::from_secs(4);

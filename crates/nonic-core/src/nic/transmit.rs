@@ -1,4 +1,5 @@
-//! Fills batches with packets: each queue pair that has something to send gets its turn.
+//! Fills batches with packets: each queue pair that has something to send gets its turn. Short messages of several queue pairs
+//! to one peer share a batch, and so one system call.
 
 use super::{Nic, ReadySender};
 use crate::resources::NicResources;
@@ -19,8 +20,8 @@ pub struct Transmit {
     pub flow: Flow,
     /// Which of the NIC's addresses it leaves from: an index in the GID table.
     pub gid_index: u8,
-    /// The queue pair it goes to, which tells which process of the peer's host. For a management datagram it is the one
-    /// passed to [`Nic::send_management`].
+    /// The queue pair that the first packet goes to, which tells which process of the peer's host: all of them go to the same.
+    /// For a management datagram it is the one passed to [`Nic::send_management`].
     pub dest_qpn: Qpn,
     /// Bytes written to the buffer.
     pub len: usize,
@@ -53,6 +54,11 @@ impl Transmit {
         }
     }
 
+    /// Whether another packet of the same length may follow, in a batch of at most so many.
+    fn has_room(&self, max_segments: usize) -> bool {
+        self.segments < max_segments && self.len == self.segments * self.segment_size
+    }
+
     /// Where it goes.
     pub fn hop(&self) -> Hop {
         Hop {
@@ -75,7 +81,7 @@ impl Nic {
         transmit
     }
 
-    /// Each queue pair gets one batch, then goes to the end of the line. A queue pair that works without packets has one turn per
+    /// Each queue pair has its turn, then goes to the end of the line. A queue pair that works without packets has one turn per
     /// call. So a call ends, and everything that can be sent is sent before one returns `None`.
     fn next_batch(&mut self, now: Time, max_segments: usize, buf: &mut [u8]) -> Option<Transmit> {
         while let Some(sender) = self.ready.pop_front() {
@@ -86,7 +92,7 @@ impl Nic {
                 }
             }
             let transmit = match sender {
-                ReadySender::QueuePair(slot) => self.transmit_from(now, slot, max_segments, buf),
+                ReadySender::QueuePair(slot) => self.transmit_from(now, slot, max_segments.max(1), buf),
                 ReadySender::Qp1 => self.transmit_management(buf),
                 ReadySender::Departed => self.transmit_departed(buf),
             };
@@ -99,7 +105,7 @@ impl Nic {
         None
     }
 
-    /// A queue pair's batch; decides whether the queue pair stays in line.
+    /// A queue pair's batch, filled up by those behind it that send to the same process of the same host.
     fn transmit_from(
         &mut self,
         now: Time,
@@ -107,17 +113,62 @@ impl Nic {
         max_segments: usize,
         buf: &mut [u8],
     ) -> Option<Transmit> {
+        let mut batch = None;
+        self.take_turn(now, slot, max_segments, buf, &mut batch);
+        while let Some(so_far) = batch {
+            let max_segments = max_segments.min(self.batch_limit(so_far.gid_index));
+            let Some(ReadySender::QueuePair(slot)) = self.ready.front() else {
+                break;
+            };
+            let slot = *slot;
+            if !so_far.has_room(max_segments) || !self.sends_along(slot, &so_far.hop()) {
+                break;
+            }
+            self.ready.pop_front();
+            self.take_turn(now, slot, max_segments, buf, &mut batch);
+            if batch == Some(so_far) && self.qps.roce(slot).ready {
+                break;
+            }
+        }
+        batch
+    }
+
+    /// Whether a queue pair has packets for the process that a batch goes to.
+    fn sends_along(&self, slot: usize, batch: &Hop) -> bool {
+        let qp = self.qps.roce(slot);
+        let hop = qp.roce.connected_hop();
+        (!qp.writes_records() || qp.has_packets()) && hop.is_some_and(|hop| hop.goes_along(batch))
+    }
+
+    fn batch_limit(&self, gid_index: u8) -> usize {
+        self.batch_limits[usize::from(gid_index)]
+    }
+
+    /// Lets a queue pair write packets into a batch; decides whether and where it stays in line.
+    fn take_turn(
+        &mut self,
+        now: Time,
+        slot: usize,
+        max_segments: usize,
+        buf: &mut [u8],
+        batch: &mut Option<Transmit>,
+    ) {
         let qp = self.qps.roce_mut(slot);
         qp.ready = false;
-        let before = qp.in_flight();
-        let (transmit, after) = self.fill(now, slot, max_segments.max(1), buf);
+        let in_flight = qp.in_flight();
+        let (segments, len) = batch.map_or((0, 0), |batch| (batch.segments, batch.len));
+        let after = self.fill(now, slot, max_segments, buf, batch);
         let qp = self.qps.roce_mut(slot);
-        if let Some(batch) = &transmit {
-            qp.roce.common.traffic.sent(batch.segments, batch.len);
+        let sent = batch.filter(|batch| batch.len > len);
+        if let Some(batch) = sent {
+            qp.roce
+                .common
+                .traffic
+                .sent(batch.segments - segments, batch.len - len);
         }
         qp.end_batch();
         let waits = (qp.in_line || qp.resting).then_some(qp.roce.peer).flatten();
-        let ends_turn = qp.in_turn && (after != After::More || qp.in_flight() > before);
+        let ends_turn = qp.in_turn && (after != After::More || qp.in_flight() > in_flight);
         self.schedule_timers(slot);
         if let Some(peer) = waits {
             self.schedule_window_timer(peer);
@@ -135,13 +186,16 @@ impl Nic {
         let qp = self.qps.roce_mut(slot);
         if let (Some(line), false) = (line, qp.ready) {
             qp.ready = true;
-            line.push_back(ReadySender::QueuePair(slot));
+            match (after, sent) {
+                // There was no room for what it has: it is the next.
+                (After::More, None) => line.push_front(ReadySender::QueuePair(slot)),
+                _ => line.push_back(ReadySender::QueuePair(slot)),
+            }
         }
         if after == After::Failed {
             // What it had under way counts no more, and only a refusal is left to send.
             self.touch(slot);
         }
-        transmit
     }
 
     /// Limits the packets in a batch from one of our addresses: its link may not take as many as others.
@@ -166,20 +220,20 @@ impl Nic {
             && waiting.any(RoceQueuePair::has_replies)
     }
 
-    /// Fills a batch from one queue pair; and what to do with it next.
+    /// Fills a batch from one queue pair. What to do with that next.
     fn fill(
         &mut self,
         now: Time,
         slot: usize,
         max_segments: usize,
         buf: &mut [u8],
-    ) -> (Option<Transmit>, After) {
+        transmit: &mut Option<Transmit>,
+    ) -> After {
         let nic = &mut *self;
         let resources = nic.resources.at(now);
         let qp = nic.qps.roce_mut(slot);
         let capacity = buf.len().min(MAX_BATCH_LEN);
         let in_turn = qp.in_turn;
-        let mut transmit: Option<Transmit> = None;
         loop {
             let so_far = transmit.as_ref();
             let start = so_far.map_or(0, |so_far| so_far.len);
@@ -199,24 +253,24 @@ impl Nic {
                     let limit = max_segments.min(nic.batch_limits[usize::from(hop.gid_index)]);
                     // Most batches are one short message: asking again costs as much as writing it.
                     if !qp.has_to_send() {
-                        return (transmit, After::Quiet);
+                        return After::Quiet;
                     }
                     if len < so_far.segment_size || so_far.segments >= limit {
-                        return (transmit, After::More);
+                        return After::More;
                     }
                 }
                 // With an empty batch, no packet can be too long for a sane buffer: try no further.
-                Emit::NotInBatch if transmit.is_some() => return (transmit, After::More),
-                Emit::NotInBatch | Emit::Idle => return (transmit, After::Quiet),
+                Emit::NotInBatch if transmit.is_some() => return After::More,
+                Emit::NotInBatch | Emit::Idle => return After::Quiet,
                 Emit::Window(bytes) => {
                     wait_for_window(qp, resources, slot, bytes);
-                    return (transmit, After::Quiet);
+                    return After::Quiet;
                 }
                 Emit::FairShare(bytes) => {
                     rest(qp, resources, slot, bytes);
-                    return (transmit, After::Quiet);
+                    return After::Quiet;
                 }
-                Emit::Failed => return (transmit, After::Failed),
+                Emit::Failed => return After::Failed,
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The results of asking a queue pair for a packet, or of giving it one.
 
+use crate::nic::QPNS_PER_BLOCK;
 use nonic_wire::{Flow, Qpn};
 
 /// The queue pair cannot go on: the caller moves it to the error state.
@@ -44,4 +45,12 @@ pub struct Hop {
     pub dest_qpn: Qpn,
     /// Which of the NIC's addresses it leaves from.
     pub gid_index: u8,
+}
+
+impl Hop {
+    /// Whether a packet that goes here may be in one batch with those that go there: to the same process of the same host.
+    pub(crate) fn goes_along(&self, there: &Hop) -> bool {
+        let block = |hop: &Hop| hop.dest_qpn.value() / QPNS_PER_BLOCK;
+        self.flow == there.flow && self.gid_index == there.gid_index && block(self) == block(there)
+    }
 }

@@ -250,7 +250,7 @@ impl UnreliableSender {
             return Emit::Idle;
         };
         let packet = RequestPacket::of_message(wqe, self.index, roce.mtu);
-        let elsewhere = batch.hop.is_some_and(|joined| joined != hop);
+        let elsewhere = batch.hop.is_some_and(|joined| !hop.goes_along(&joined));
         if elsewhere || packet.wire_len(roce) > batch.max_len {
             return Emit::NotInBatch;
         }

@@ -33,6 +33,7 @@ mod records;
 mod refusals;
 mod reordering;
 mod sequence_numbers;
+mod shared_batches;
 mod shared_receives;
 mod state_machine;
 mod timeouts;

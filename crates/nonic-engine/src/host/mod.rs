@@ -92,7 +92,7 @@ pub struct Block(u16);
 
 impl Block {
     /// How many queue pair numbers one block holds.
-    pub const QPNS: u32 = 1 << 12;
+    pub const QPNS: u32 = nonic_core::QPNS_PER_BLOCK;
     /// The lowest block that can be claimed. Block 0 holds the special QPNs 0 and 1.
     pub const FIRST: Block = Block(1);
     /// The highest block that can be claimed. The one above holds the multicast QPN.
