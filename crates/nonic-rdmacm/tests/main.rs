@@ -6,6 +6,9 @@
 mod errors_page;
 #[path = "../../nonic/tests/bench/first_numbers.rs"]
 mod first_numbers;
+// It has tests of its own, and the library cannot run any.
+#[path = "../src/rsocket/patience.rs"]
+mod patience;
 #[path = "../../nonic-verbs/tests/support/refusal_sources.rs"]
 mod refusal_sources;
 mod support;

@@ -14,7 +14,8 @@
 //!
 //! What differs from rdma-core's, on purpose: vectors are filled to the last; connections are accepted before the
 //! program asks (as with TCP); credits are returned by the call that reads, not by the next one; the end of a
-//! connection by a fault is `ECONNRESET` also for readers; `SO_RCVTIMEO` and `SO_SNDTIMEO` exist.
+//! connection by a fault is `ECONNRESET` also for readers; `SO_RCVTIMEO` and `SO_SNDTIMEO` exist; buffers are twice as large; a thread
+//! looks for as long before it sleeps as its waits are short ([`patience`]).
 //!
 //! Read first: [`stream::StreamSocket`], then [`stream_queue_pair::StreamQueuePair`].
 
@@ -30,6 +31,7 @@ mod listener;
 mod mapping;
 mod memory;
 mod options;
+mod patience;
 mod poll;
 mod protocol;
 mod service;

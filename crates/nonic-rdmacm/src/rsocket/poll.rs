@@ -1,5 +1,6 @@
 //! Waiting for many sockets at once, and for ordinary descriptors among them.
 
+use super::patience::Wait;
 use super::settings::Defaults;
 use super::socket::Socket;
 use super::table;
@@ -100,7 +101,7 @@ pub(crate) fn poll(asked: &mut [pollfd], timeout_ms: c_int) -> Result<usize, Err
         .map(|timeout_ms| started + Duration::from_millis(timeout_ms));
     let sockets = asked.iter().map(|entry| table::find(entry.fd)).collect();
     let mut set = Set { asked, sockets };
-    let spin_until = started + Defaults::read().polling_time;
+    let mut wait = None;
     loop {
         let ready = set.check()?;
         if ready > 0 || timeout_ms == 0 {
@@ -110,7 +111,10 @@ pub(crate) fn poll(asked: &mut [pollfd], timeout_ms: c_int) -> Result<usize, Err
         if deadline.is_some_and(|deadline| now >= deadline) {
             return Ok(0);
         }
-        if now < spin_until {
+        if wait
+            .get_or_insert_with(|| Wait::begin(now, Defaults::read().polling_time))
+            .looks(now)
+        {
             std::hint::spin_loop();
             continue;
         }

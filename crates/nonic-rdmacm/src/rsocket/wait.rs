@@ -1,5 +1,6 @@
 //! Waiting for a socket: a thread polls for a moment, then sleeps.
 
+use super::patience::Wait;
 use super::settings::Defaults;
 use super::wait_limit::WaitLimit;
 use super::waker::{Waiters, Waker};
@@ -112,7 +113,7 @@ pub(crate) fn wait<'a, S: Waitable>(
     limit: WaitLimit,
     ready: impl Fn(&mut S::State) -> bool,
 ) -> Result<MutexGuard<'a, S::State>, Errno> {
-    let mut spin_until = None;
+    let mut wait = None;
     loop {
         state.progress();
         if ready(&mut state) {
@@ -122,7 +123,10 @@ pub(crate) fn wait<'a, S: Waitable>(
             return Err(expected(libc::EAGAIN));
         }
         let now = Instant::now();
-        if now < *spin_until.get_or_insert(now + Defaults::read().polling_time) {
+        if wait
+            .get_or_insert_with(|| Wait::begin(now, Defaults::read().polling_time))
+            .looks(now)
+        {
             // Others may use the socket meanwhile.
             drop(state);
             std::hint::spin_loop();
