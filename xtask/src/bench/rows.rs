@@ -120,6 +120,7 @@ pub(crate) fn all() -> Vec<Comparison> {
         message_rate(),
         long_messages(),
         udp_bandwidth(),
+        udp_queue_pairs(),
         udp_latency(),
         udp_long_messages(),
         iwarp_bandwidth(Place::OneHost),
@@ -415,6 +416,25 @@ fn udp_bandwidth() -> Comparison {
     rows.add(Part::Doors, write, Some(rust), KIB64, Must::Nothing)
         .called(format!("`ib_write_bw -s {KIB64}` between two namespaces"));
     rows.compare("UDP bandwidth, 64 KiB")
+}
+
+/// What a host pays for having many queue pairs with something to send.
+fn udp_queue_pairs() -> Comparison {
+    const SIZE: usize = 4096;
+    let mut rows = Rows::new(Place::TwoHosts, Quantity::Bandwidth);
+    let one = perftest("ib_write_bw");
+    for (count, arguments) in [
+        ("8", &["-q", "8"]),
+        ("64", &["-q", "64"]),
+        ("512", &["-q", "512"]),
+    ] {
+        let several = perftest_with("ib_write_bw", arguments);
+        rows.add(Part::MustShow, several, Some(one), SIZE, Must::AtLeastTimes(0.8))
+            .called(format!(
+                "UDP between two namespaces, WRITE of {SIZE} B over {count} queue pairs"
+            ));
+    }
+    rows.compare("UDP bandwidth, many queue pairs")
 }
 
 fn udp_latency() -> Comparison {
