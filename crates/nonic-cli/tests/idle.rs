@@ -1,9 +1,9 @@
 //! Idle means asleep: an open device with nothing to do takes no processor time, and a message wakes the thread that waits
 //! for it and no other.
 
-use crate::support::hosts::{new_namespace, unavailable};
+use crate::support::Server;
+use crate::support::hosts::place_of_its_own;
 use crate::support::matrix;
-use crate::support::{Place, Server};
 use std::fs;
 use std::time::Duration;
 
@@ -18,12 +18,7 @@ const MAX_WAKEUPS: u64 = 5;
 
 #[test]
 fn a_process_with_an_idle_device_sleeps() {
-    // On an address shared with strangers their coming and going would be counted as ours.
-    let namespace = unavailable().is_none().then(new_namespace);
-    let here = match &namespace {
-        Some(namespace) => Place::here().in_namespace(namespace),
-        None => Place::here(),
-    };
+    let (_namespace, here) = place_of_its_own();
     let fresh = Server::start(&here, "ping", "127.0.0.1:0", &[]);
     // One that had clients must go back to sleep as well.
     let used = Server::start(&here, "perf", "127.0.0.1:0", &[]);
@@ -55,11 +50,7 @@ fn a_process_with_an_idle_device_sleeps() {
 /// the client has to say.
 #[test]
 fn a_message_to_a_sleeping_thread_leaves_the_background_thread_asleep() {
-    let namespace = unavailable().is_none().then(new_namespace);
-    let here = match &namespace {
-        Some(namespace) => Place::here().in_namespace(namespace),
-        None => Place::here(),
-    };
+    let (_namespace, here) = place_of_its_own();
     let server = Server::start(&here, "perf", "127.0.0.1:0", &[]);
     let before = background_wakeups(server.process.pid());
     let asleep = ["--test", "lat", "--events", "--iterations", "20000"];

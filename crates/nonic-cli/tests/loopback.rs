@@ -1,7 +1,7 @@
 //! Processes of one machine, on one address.
 
 use crate::support;
-use crate::support::hosts::{new_namespace, unavailable};
+use crate::support::hosts::place_of_its_own;
 use crate::support::matrix::{self, number};
 use crate::support::{Client, Place, Server, run};
 
@@ -128,12 +128,7 @@ fn a_server_told_so_ends_after_one_client() {
 
 #[test]
 fn a_thousand_connections_leave_nothing_behind() {
-    // On an address shared with strangers their lines would be counted as left behind.
-    let namespace = unavailable().is_none().then(new_namespace);
-    let here = match &namespace {
-        Some(namespace) => Place::here().in_namespace(namespace),
-        None => Place::here(),
-    };
+    let (_namespace, here) = place_of_its_own();
     let server = Server::start(&here, "perf", "127.0.0.1:0", &[]);
     let arguments = ["perf", &server.address, "--json", "--connections", "1000"];
     // Twice, so that what stays for good is seen as well.

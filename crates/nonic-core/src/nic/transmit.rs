@@ -54,9 +54,11 @@ impl Transmit {
         }
     }
 
-    /// Whether another packet of the same length may follow, in a batch of at most so many.
-    fn has_room(&self, max_segments: usize) -> bool {
-        self.segments < max_segments && self.len == self.segments * self.segment_size
+    /// Whether another packet of the same length may follow, where a batch has at most so many packets, and at most as many as its
+    /// link takes.
+    fn has_room(&self, max_segments: usize, of_links: &[usize]) -> bool {
+        let limit = max_segments.min(of_links[usize::from(self.gid_index)]);
+        self.segments < limit && self.len == self.segments * self.segment_size
     }
 
     /// Where it goes.
@@ -116,12 +118,11 @@ impl Nic {
         let mut batch = None;
         self.take_turn(now, slot, max_segments, buf, &mut batch);
         while let Some(so_far) = batch {
-            let max_segments = max_segments.min(self.batch_limit(so_far.gid_index));
             let Some(ReadySender::QueuePair(slot)) = self.ready.front() else {
                 break;
             };
             let slot = *slot;
-            if !so_far.has_room(max_segments) || !self.sends_along(slot, &so_far.hop()) {
+            if !so_far.has_room(max_segments, &self.batch_limits) || !self.sends_along(slot, &so_far.hop()) {
                 break;
             }
             self.ready.pop_front();
@@ -138,10 +139,6 @@ impl Nic {
         let qp = self.qps.roce(slot);
         let hop = qp.roce.connected_hop();
         (!qp.writes_records() || qp.has_packets()) && hop.is_some_and(|hop| hop.goes_along(batch))
-    }
-
-    fn batch_limit(&self, gid_index: u8) -> usize {
-        self.batch_limits[usize::from(gid_index)]
     }
 
     /// Lets a queue pair write packets into a batch; decides whether and where it stays in line.
@@ -250,12 +247,11 @@ impl Nic {
                     let so_far = transmit.get_or_insert_with(|| Transmit::empty(&hop, len));
                     so_far.len += len;
                     so_far.segments += 1;
-                    let limit = max_segments.min(nic.batch_limits[usize::from(hop.gid_index)]);
                     // Most batches are one short message: asking again costs as much as writing it.
                     if !qp.has_to_send() {
                         return After::Quiet;
                     }
-                    if len < so_far.segment_size || so_far.segments >= limit {
+                    if !so_far.has_room(max_segments, &nic.batch_limits) {
                         return After::More;
                     }
                 }

@@ -4,7 +4,7 @@
 //! A thread that waits for completions can do what the background thread does: sleep on the shard's descriptors, and run
 //! its I/O loop when something comes. The completion then reaches it without another thread having been woken first. But if
 //! several threads did so, each packet would wake all of them, mostly for nothing. So one of them at a time is the
-//! *watcher*: whoever comes while nobody watches. The others are *followers*: they sleep until they are notified.
+//! *watcher*: the thread that comes while no other watches. The others are *followers*: they sleep until they are notified.
 //!
 //! Followers leave the background thread where it is, so that each packet wakes one thread in a program with many waiting
 //! threads, too. The promise, explored by the models at the end (`cargo xtask loom`): while there is a follower, a watcher
@@ -15,7 +15,7 @@
 //! A watcher whose own packets come seldom steps down when it was woken by what others wait for: the next thread that
 //! comes watches.
 //!
-//! A thread that ends without leaving, because it was cancelled, stays counted. If it was the watcher, nobody watches from
+//! A thread that ends without leaving, because it was cancelled, stays counted. If it was the watcher, no thread watches from
 //! then on, and the background thread serves all: slower, not wrong.
 //!
 //! This module neither sleeps nor calls the background thread: it tells its callers what to do.
@@ -50,8 +50,8 @@ impl Waiters {
         }
     }
 
-    /// A thread is about to sleep and leaves it to others to watch. It must call the background thread before it does, for
-    /// nobody may come.
+    /// A thread is about to sleep and leaves it to others to watch. It must call the background thread before it does, since
+    /// no other thread may come.
     pub(crate) fn follow(&self) -> Role {
         self.followers.fetch_add(1, Ordering::SeqCst);
         Role::Follower
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_comes_while_nobody_watches_watches() {
+    fn a_thread_that_comes_while_no_other_watches_is_the_watcher() {
         let waiters = Waiters::default();
         assert_eq!(waiters.join(), Role::Watcher);
         assert_eq!(waiters.join(), Role::Follower);
